@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 Message = dict[str, Any]
 
 
@@ -110,6 +112,32 @@ class Benchmark(Protocol):
     def cluster(self, task_id: str) -> str: ...
 
     def make(self, key: EpisodeKey) -> Environment: ...
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A closed vocabulary, for policies that are trained from nothing.
+
+    Attributes:
+        words: Every word that prompts, actions and observations can hold.
+        pattern: Regular expression of one word; what it skips (spaces) is not encoded.
+        joiner: What stands between words when ids are decoded to text.
+    """
+
+    words: Sequence[str]
+    pattern: str = r"\S+"
+    joiner: str = " "
+
+
+@runtime_checkable
+class TeachableBenchmark(Benchmark, Protocol):
+    """A benchmark that a tiny policy can be warm-started on."""
+
+    def vocabulary(self) -> Vocabulary: ...
+
+    def demonstrate(self, task_id: str, rng: np.random.Generator) -> list[Message]:
+        """The whole conversation of one noisy expert episode."""
+        ...
 
 
 _BENCHMARKS = {

@@ -1,0 +1,70 @@
+"""Play many episodes in one process, sampling for all of them in lock-step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from transformers import PreTrainedModel
+
+from seeupo_recipe.agents.episode import Limits, Sampled, Trajectory, TurnRequest, play
+from seeupo_recipe.agents.template import ContextTemplate
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey
+from seeupo_recipe.models.sampling import Generation, Request, SamplingParams, sample_batch
+from seeupo_recipe.seeding import stream_seed
+
+BLOCKING_THREADS = 32
+
+
+def turn_seed(key: EpisodeKey, turn: int) -> int:
+    """Seed of the random stream from which a turn's tokens are drawn."""
+    return stream_seed("turn", key.seed, key.iteration, key.task_id, key.session, turn)
+
+
+def play_batch(
+    benchmark: Benchmark,
+    keys: Sequence[EpisodeKey],
+    model: PreTrainedModel,
+    template: ContextTemplate,
+    limits: Limits,
+    params: SamplingParams,
+) -> list[Trajectory]:
+    """Play one episode per key and return the trajectories in the order of ``keys``."""
+    end_ids = end_token_ids(model)
+    episodes = [play(benchmark, key, template, limits, end_ids) for key in keys]
+    finished: dict[int, Trajectory] = {}
+    answers: dict[int, Sampled | None] = dict.fromkeys(range(len(keys)))
+
+    def advance(index: int) -> TurnRequest | None:
+        try:
+            return episodes[index].send(answers[index])
+        except StopIteration as stop:
+            finished[index] = stop.value
+            return None
+
+    with ThreadPoolExecutor(BLOCKING_THREADS) as pool:
+        while answers:
+            run = pool.map if benchmark.blocking else map
+            waiting = {i: r for i, r in zip(answers, run(advance, list(answers)), strict=True) if r is not None}
+            requests = [
+                Request(r.prompt_ids, r.max_new_tokens, turn_seed(keys[i], r.turn), params) for i, r in waiting.items()
+            ]
+            generations = sample_batch(model, requests, eos_ids=end_ids, pad_id=template.tokenizer.pad_token_id)
+            answers = {i: _sampled(g) for i, g in zip(waiting, generations, strict=True)}
+    return [finished[i] for i in range(len(keys))]
+
+
+def end_token_ids(model: PreTrainedModel) -> list[int]:
+    """Ids that end an assistant message, from the model's generation config.
+
+    Raises:
+        ValueError: If the model defines none.
+    """
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        raise ValueError("the model's generation config has no eos_token_id")
+    return list(ids) if isinstance(ids, list | tuple) else [ids]
+
+
+def _sampled(generation: Generation) -> Sampled:
+    return Sampled(generation.token_ids, generation.log_probs, generation.finished)
