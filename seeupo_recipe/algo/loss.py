@@ -11,30 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from seeupo_recipe.algo.ratio import masked, sequence_log_ratio, token_counts
-from seeupo_recipe.strict import ConfigError
-
-
-@dataclass(frozen=True)
-class SurrogateSettings:
-    """Constants of the pool's objective.
-
-    Attributes:
-        clip_low: epsilon below 1 (paper: 0.2).
-        clip_high: epsilon above 1 (paper: 0.2).
-        kl_coefficient: Weight of the KL term to the reference policy (paper: 0.002); 0 turns it off.
-        entropy_coefficient: Weight of the entropy bonus (release: 0).
-    """
-
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    kl_coefficient: float = 0.002
-    entropy_coefficient: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.clip_low < 1 or self.clip_high <= 0:
-            raise ConfigError(f"clip_low={self.clip_low} must lie in (0, 1) and clip_high={self.clip_high} above 0")
-        if self.kl_coefficient < 0:
-            raise ConfigError(f"kl_coefficient={self.kl_coefficient}: must not be negative")
+from seeupo_recipe.algo.settings import SurrogateSettings
 
 
 @dataclass(frozen=True)

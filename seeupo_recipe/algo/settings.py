@@ -118,6 +118,29 @@ class AlgorithmSettings:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
 
+@dataclass(frozen=True)
+class SurrogateSettings:
+    """Constants of the pool's objective.
+
+    Attributes:
+        clip_low: epsilon below 1 (paper: 0.2).
+        clip_high: epsilon above 1 (paper: 0.2).
+        kl_coefficient: Weight of the KL term to the reference policy (paper: 0.002); 0 turns it off.
+        entropy_coefficient: Weight of the entropy bonus (release: 0).
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coefficient: float = 0.002
+    entropy_coefficient: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip_low < 1 or self.clip_high <= 0:
+            raise ConfigError(f"clip_low={self.clip_low} must lie in (0, 1) and clip_high={self.clip_high} above 0")
+        if self.kl_coefficient < 0:
+            raise ConfigError(f"kl_coefficient={self.kl_coefficient}: must not be negative")
+
+
 _RELEASED: dict[str, Any] = {
     "advantage_clamp": (-3.0, 3.0),
     "loss_ratio": "token",

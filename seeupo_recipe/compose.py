@@ -1,0 +1,104 @@
+"""Compose run configs from the YAML files under ``recipes/`` with Hydra."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seeupo_recipe.config import RunConfig, build_config
+from seeupo_recipe.strict import ConfigError, unknown_key_message
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+FREE_TREES = ("algorithm.seeupo.", "benchmark.options.", "model.chat_template_kwargs.", "verl.")
+
+
+def compose_config(overrides: Sequence[str] = ()) -> RunConfig:
+    """The run config that ``recipes/run.yaml`` and the Hydra ``overrides`` give.
+
+    Raises:
+        ConfigError: For an unknown group, key or value, with the file that holds it where there is one.
+    """
+    overrides = [f"++{o}" if o.startswith(FREE_TREES) else o for o in overrides]
+    try:
+        values = OmegaConf.to_container(_compose(overrides), resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides)) from None
+    try:
+        return build_config(values)
+    except ConfigError as error:
+        raise ConfigError(_with_file(str(error))) from None
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    ConfigStore.instance().store("defaults", default_values(RunConfig))
+    with initialize_config_dir(str(RECIPES), version_base=None):
+        return compose("run", overrides=list(overrides))
+
+
+def default_values(cls: type) -> dict[str, Any]:
+    """Nested default values of a config dataclass; ``???`` where a recipe must give one."""
+    values: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for spec in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[spec.name]):
+            values[spec.name] = default_values(hints[spec.name])
+        elif spec.default_factory is not dataclasses.MISSING:
+            values[spec.name] = spec.default_factory()
+        else:
+            values[spec.name] = "???" if spec.default is dataclasses.MISSING else spec.default
+    return values
+
+
+def options(group: str) -> list[str]:
+    """Names of the YAML files of a recipe group, such as ``algorithm``."""
+    return sorted(p.stem for p in (RECIPES / group).glob("*.yaml"))
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """One line for what Hydra or OmegaConf refused, with the nearest valid choice."""
+    for override in overrides:
+        name, _, value = override.lstrip("+~").partition("=")
+        if (RECIPES / name).is_dir():
+            if value not in options(name):
+                nearest = difflib.get_close_matches(value, options(name), n=1, cutoff=0.0)
+                return f"{override}: there is no recipes/{name}/{value}.yaml; did you mean {name}={nearest[0]}?"
+        elif not override.startswith("+") and name not in (valid := _dotted(default_values(RunConfig))):
+            return unknown_key_message(name, valid, "the overrides")
+    return str(error).splitlines()[0]
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
+    names = []
+    for key, value in tree.items():
+        names.append(prefix + key)
+        if isinstance(value, Mapping):
+            names += _dotted(value, f"{prefix}{key}.")
+    return names
+
+
+def _with_file(message: str) -> str:
+    """Add the recipe file that sets the key named in ``message``, if one does."""
+    if not message.startswith("unknown key "):
+        return message
+    key = message.split("'")[1]
+    holders = [p for p in sorted(RECIPES.rglob("*.yaml")) if _holds(yaml.safe_load(p.read_text()), key)]
+    return message + (f" (set in {', '.join(str(p.relative_to(RECIPES.parent)) for p in holders)})" if holders else "")
+
+
+def _holds(tree: Any, key: str) -> bool:
+    if isinstance(tree, Mapping):
+        return key in tree or any(_holds(v, key) for v in tree.values())
+    return False

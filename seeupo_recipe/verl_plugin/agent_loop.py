@@ -1,0 +1,168 @@
+"""verl's agent loop around :func:`seeupo_recipe.agents.episode.play`: one output per turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import DictConfig, OmegaConf
+from transformers import GenerationConfig
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from seeupo_recipe.agents.episode import Limits, Sampled, Trajectory, TurnRequest, play
+from seeupo_recipe.agents.rollout import BLOCKING_THREADS, turn_seed
+from seeupo_recipe.agents.template import ContextTemplate
+from seeupo_recipe.config import RunConfig, build_config
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey, load_benchmark
+
+RUN_SECTION = "seeupo_run"
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all episodes of a run use in one process."""
+
+    run: RunConfig
+    benchmark: Benchmark
+    end_ids: tuple[int, ...]
+    threads: ThreadPoolExecutor
+
+
+@lru_cache(maxsize=1)
+def _shared(run_id: str, section: str, model_path: str, eos_token_id: int) -> _Shared:
+    run = build_config(OmegaConf.to_container(OmegaConf.create(section))["config"])
+    benchmark = load_benchmark(run.benchmark.name, **run.benchmark.options)
+    return _Shared(run, benchmark, _end_ids(model_path, eos_token_id), ThreadPoolExecutor(BLOCKING_THREADS))
+
+
+def _end_ids(model_path: str, eos_token_id: int) -> tuple[int, ...]:
+    """Ids that end a message: the generation config's if the model has one."""
+    try:
+        ids = GenerationConfig.from_pretrained(model_path).eos_token_id
+    except OSError:
+        ids = None
+    ids = eos_token_id if ids is None else ids
+    return tuple(ids) if isinstance(ids, list | tuple) else (ids,)
+
+
+class TurnAgentLoop(AgentLoopBase):
+    """Plays one episode of the run's benchmark.
+
+    A trajectory whose environment failed comes back as a single row without sampled tokens, so that it
+    is counted and left out of everything else.
+    """
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        section: DictConfig = self.config[RUN_SECTION]
+        shared = _shared(
+            section.run_id,
+            OmegaConf.to_yaml(section),
+            self.config.actor_rollout_ref.model.path,
+            self.tokenizer.eos_token_id,
+        )
+        run, bounds = shared.run, shared.run.benchmark
+        key = EpisodeKey(run.seed, int(kwargs["iteration"]), kwargs["task_id"], int(kwargs["session_id"]))
+        template = ContextTemplate(self.tokenizer, run.model.template, dict(run.model.chat_template_kwargs))
+        limits = Limits(bounds.max_turns, bounds.max_prompt_tokens, bounds.max_new_tokens)
+        episode = play(shared.benchmark, key, template, limits, shared.end_ids)
+        sampler = _Sampler(self.server_manager, sampling_params, key, shared.end_ids)
+        threads = shared.threads if shared.benchmark.blocking else None
+        answer: Sampled | None = None
+        while True:
+            step = await _advance(episode, answer, threads)
+            if isinstance(step, Trajectory):
+                return _outputs(step, sampler, self.tokenizer.eos_token_id)
+            answer = await sampler(step)
+
+
+class _Sampler:
+    """Asks the inference server for one turn, with the turn's own random stream."""
+
+    def __init__(self, server: Any, params: dict[str, Any], key: EpisodeKey, end_ids: Sequence[int]) -> None:
+        self._server, self._params, self._key, self._end_ids = server, params, key, end_ids
+        self._request_id = uuid4().hex
+        self.seconds = 0.0
+        self.weights: list[int] = []
+
+    async def __call__(self, request: TurnRequest) -> Sampled:
+        started = time.perf_counter()
+        output = await self._server.generate(
+            request_id=self._request_id,
+            prompt_ids=request.prompt_ids,
+            sampling_params={
+                **self._params,
+                "max_tokens": request.max_new_tokens,
+                "seed": turn_seed(self._key, request.turn) % 2**31,
+            },
+        )
+        self.seconds += time.perf_counter() - started
+        self.weights.append(output.extra_fields.get("global_steps") or 0)
+        ids = list(output.token_ids)
+        return Sampled(ids, list(output.log_probs or []), finished=bool(ids) and ids[-1] in self._end_ids)
+
+
+async def _advance(
+    episode: Generator[TurnRequest, Sampled, Trajectory], answer: Sampled | None, threads: ThreadPoolExecutor | None
+) -> TurnRequest | Trajectory:
+    """Send ``answer`` into the episode, in a thread if its environment blocks."""
+
+    def send() -> TurnRequest | Trajectory:
+        try:
+            return episode.send(answer)
+        except StopIteration as stop:
+            return stop.value
+
+    if threads is None:
+        return send()
+    return await asyncio.get_running_loop().run_in_executor(threads, send)
+
+
+def _outputs(trajectory: Trajectory, sampler: _Sampler, filler_id: int) -> list[AgentLoopOutput]:
+    """One output per turn; every one carries the trajectory's reward and facts."""
+    outcome = trajectory.outcome
+    facts = {
+        "task_id": trajectory.key.task_id,
+        "session": trajectory.key.session,
+        "turns": len(trajectory.turns),
+        "cut_turns": trajectory.cut_turns,
+        "stop_reason": trajectory.stop_reason,
+        "failure": trajectory.failure,
+        "score": None if outcome is None else outcome.score,
+        "success": None if outcome is None else outcome.success,
+        "info": {} if outcome is None else dict(outcome.info),
+        "messages": trajectory.messages,
+    }
+    common = {
+        "reward_score": 0.0 if outcome is None else float(outcome.reward),
+        "num_turns": len(trajectory.turns),
+        "metrics": AgentLoopMetrics(generate_sequences=sampler.seconds),
+    }
+    extra = {
+        "min_global_steps": min(sampler.weights, default=0),
+        "max_global_steps": max(sampler.weights, default=0),
+        "reward_extra_info": {"acc": 0.0 if outcome is None else outcome.score},
+    }
+    if not trajectory.turns or outcome is None:
+        rows = [([filler_id], [filler_id], [0], [0.0])]
+    else:
+        rows = [
+            (turn.prompt_ids, turn.response_ids, [1] * len(turn.response_ids), turn.log_probs)
+            for turn in trajectory.turns
+        ]
+    return [
+        AgentLoopOutput(
+            prompt_ids=prompt_ids,
+            response_ids=response_ids,
+            response_mask=mask,
+            response_logprobs=log_probs or None,
+            extra_fields={**extra, "trajectory": facts if i == len(rows) - 1 else None},
+            **common,
+        )
+        for i, (prompt_ids, response_ids, mask, log_probs) in enumerate(rows)
+    ]
