@@ -56,7 +56,15 @@ class TurnAgentLoop(AgentLoopBase):
 
     A trajectory whose environment failed comes back as a single row without sampled tokens, so that it
     is counted and left out of everything else.
+
+    verl makes one loop per episode. Its base class would build a tokenizer wrapper that asks for the
+    model family's usual vocabulary; contexts come from ``ContextTemplate`` here, so nothing of it is used.
     """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        self.config = trainer_config.config
+        self.server_manager = server_manager
+        self.tokenizer = tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         section: DictConfig = self.config[RUN_SECTION]

@@ -25,7 +25,7 @@ from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.records.run import FINISHED, RUNNING, RunRecord, finite
 from seeupo_recipe.verl_plugin.agent_loop import RUN_SECTION
 from seeupo_recipe.verl_plugin.dataset import task_item
-from seeupo_recipe.verl_plugin.rows import split_key
+from seeupo_recipe.verl_plugin.rows import split_key, to_list
 from seeupo_recipe.verl_plugin.seeupo_trainer import SeeUPOTrainer
 from seeupo_recipe.verl_plugin.turn_rows import TurnRowsTrainer
 
@@ -146,7 +146,7 @@ class Recording:
         if not keys:
             return []
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return [extra["trajectory"] for extra in data["extra_fields"].tolist()]
+        return [extra["trajectory"] for extra in to_list(data["extra_fields"])]
 
     # ---- evaluation -----------------------------------------------------------------------------
 

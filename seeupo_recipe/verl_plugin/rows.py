@@ -53,7 +53,7 @@ def read_rows(batch: KVBatchMeta) -> tuple[KVBatchMeta, list[Row]]:
         The batch with keys and tags in canonical order, and its rows in that order.
     """
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["index", "response_mask"])
-    index = dict(zip(batch.keys, _to_list(data["index"]), strict=True))
+    index = dict(zip(batch.keys, to_list(data["index"]), strict=True))
     masks = dict(zip(batch.keys, data["response_mask"].unbind(), strict=True))
     batch = _split_outputs(batch, masks, index)
     order = sorted(range(len(batch)), key=lambda i: (int(index[batch.keys[i]]), *split_key(batch.keys[i])))
@@ -98,7 +98,8 @@ def nested(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
 
-def _to_list(column: object) -> list:
+def to_list(column: object) -> list:
+    """A column that is no tensor, as a list: its type depends on how TransferQueue stored it."""
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
