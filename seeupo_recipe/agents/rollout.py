@@ -17,8 +17,8 @@ BLOCKING_THREADS = 32
 
 
 def turn_seed(key: EpisodeKey, turn: int) -> int:
-    """Seed of the random stream from which a turn's tokens are drawn."""
-    return stream_seed("turn", key.seed, key.iteration, key.task_id, key.session, turn)
+    """Seed of the random stream from which a turn's tokens are drawn, within 31 bits."""
+    return stream_seed("turn", key.seed, key.iteration, key.task_id, key.session, turn) % 2**31
 
 
 def play_batch(

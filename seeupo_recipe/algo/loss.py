@@ -44,21 +44,24 @@ def k3(log_probs_RL: torch.Tensor, ref_log_probs_RL: torch.Tensor) -> torch.Tens
     return (difference_RL.exp() - difference_RL - 1).clamp(-10.0, 10.0)
 
 
-def row_means(values_RL: torch.Tensor, mask_RL: torch.Tensor) -> torch.Tensor:
-    """Mean over each row's sampled tokens, 0 for a row without any; shape (R,)."""
-    return masked(values_RL, mask_RL).sum(-1) / token_counts(mask_RL)
+def reduce_rows(values_RL: torch.Tensor, mask_RL: torch.Tensor, *, token_sum: bool = False) -> torch.Tensor:
+    """Mean (or sum) over each row's sampled tokens, 0 for a row without any; shape (R,)."""
+    sums_R = masked(values_RL, mask_RL).sum(-1)
+    return sums_R if token_sum else sums_R / token_counts(mask_RL)
 
 
 def pool_loss(
     log_probs_RL: torch.Tensor,
     old_log_probs_RL: torch.Tensor,
     response_mask_RL: torch.Tensor,
-    weights_R: torch.Tensor,
+    weights: torch.Tensor,
     *,
     denominator: float,
     surrogate: SurrogateSettings,
     loss_ratio: str = "length_normalised",
     log_ratio_clamp: float | None = None,
+    clip: bool = True,
+    token_sum: bool = False,
     ref_log_probs_RL: torch.Tensor | None = None,
     entropy_RL: torch.Tensor | None = None,
 ) -> PoolTerms:
@@ -68,55 +71,65 @@ def pool_loss(
         log_probs_RL: Log-probabilities of the sampled tokens, with gradient.
         old_log_probs_RL: Those under the ratio's denominator (theta_k).
         response_mask_RL: 1 on sampled tokens; a row without any contributes nothing.
-        weights_R: M_{t+1} of each row; taken as a constant.
+        weights: M_{t+1} of each row, shape (R,), taken as a constant. With ``loss_ratio=token`` it may
+            be (R, L): one advantage per token, as PPO has.
         denominator: What sums over rows are divided by (``pool_denominator``).
         surrogate: Clip range and coefficients.
         loss_ratio: ``length_normalised``, ``product`` or ``token``.
         log_ratio_clamp: Bound on the absolute log-ratio, or None.
+        clip: False for the plain surrogate r M (RLOO).
+        token_sum: Sum a row's tokens instead of averaging them (token ratio, KL and entropy).
         ref_log_probs_RL: Needed if ``surrogate.kl_coefficient`` is not 0.
         entropy_RL: Needed if ``surrogate.entropy_coefficient`` is not 0.
 
     Raises:
-        ValueError: If a needed tensor is missing or the denominator is not positive.
+        ValueError: If a needed tensor is missing, the denominator is not positive, or weights per token
+            meet a ratio per row.
     """
     if denominator <= 0:
         raise ValueError(f"denominator={denominator}: must be positive")
+    if weights.dim() == 2 and loss_ratio != "token":
+        raise ValueError("one weight per token needs loss_ratio=token")
     mask_RL = response_mask_RL.bool()
     sampled_R = mask_RL.any(-1)
     log_probs_RL = masked(log_probs_RL, mask_RL)
     old_log_probs_RL = masked(old_log_probs_RL, mask_RL)
-    weights_R = torch.where(sampled_R, weights_R.detach().to(log_probs_RL.dtype), 0.0)
+    weights = weights.detach().to(log_probs_RL.dtype)
 
     if loss_ratio == "token":
         log_ratio = log_probs_RL - old_log_probs_RL
         ratio = (log_ratio if log_ratio_clamp is None else log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp)).exp()
-        weight = weights_R[:, None]
+        weight = weights if weights.dim() == 2 else weights[:, None]
     else:
         ratio = sequence_log_ratio(
             log_probs_RL, old_log_probs_RL, mask_RL, kind=loss_ratio, clamp=log_ratio_clamp
         ).exp()
-        weight = weights_R
+        weight = torch.where(sampled_R, weights, 0.0)
     low, high = 1 - surrogate.clip_low, 1 + surrogate.clip_high
-    objective = torch.minimum(ratio * weight, ratio.clamp(low, high) * weight)
-    clipped = ((weight > 0) & (ratio > high)) | ((weight < 0) & (ratio < low))
+    objective = torch.minimum(ratio * weight, ratio.clamp(low, high) * weight) if clip else ratio * weight
+    clipped = (((weight > 0) & (ratio > high)) | ((weight < 0) & (ratio < low))) & clip
     deviation = (ratio - 1).abs()
     if loss_ratio == "token":
-        objective, clipped, deviation = (row_means(x, mask_RL) for x in (objective, clipped.float(), deviation))
+        objective = reduce_rows(objective, mask_RL, token_sum=token_sum)
+        clipped, deviation = reduce_rows(clipped.float(), mask_RL), reduce_rows(deviation, mask_RL)
 
     loss = -objective.sum() / denominator
     kl_ref = 0.0
     if surrogate.kl_coefficient:
         if ref_log_probs_RL is None:
             raise ValueError("kl_coefficient is not 0: reference log-probabilities are needed")
-        kl_R = row_means(k3(log_probs_RL, masked(ref_log_probs_RL, mask_RL)), mask_RL)
+        kl_R = reduce_rows(k3(log_probs_RL, masked(ref_log_probs_RL, mask_RL)), mask_RL, token_sum=token_sum)
         loss = loss + surrogate.kl_coefficient * kl_R.sum() / denominator
         kl_ref = float(kl_R.detach().sum())
     if surrogate.entropy_coefficient:
         if entropy_RL is None:
             raise ValueError("entropy_coefficient is not 0: token entropies are needed")
-        loss = loss - surrogate.entropy_coefficient * row_means(entropy_RL, mask_RL).sum() / denominator
+        loss = (
+            loss
+            - surrogate.entropy_coefficient * reduce_rows(entropy_RL, mask_RL, token_sum=token_sum).sum() / denominator
+        )
     with torch.no_grad():
-        kl_old_R = row_means(k3(log_probs_RL, old_log_probs_RL), mask_RL)
+        kl_old_R = reduce_rows(k3(log_probs_RL, old_log_probs_RL), mask_RL)
     return PoolTerms(
         loss=loss,
         clipped=float(clipped.sum()),

@@ -16,6 +16,7 @@ from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from seeupo_recipe.agents.episode import Limits, Sampled, Trajectory, TurnRequest, play
+from seeupo_recipe.agents.facts import trajectory_facts
 from seeupo_recipe.agents.rollout import BLOCKING_THREADS, turn_seed
 from seeupo_recipe.agents.template import ContextTemplate
 from seeupo_recipe.config import RunConfig, build_config
@@ -106,7 +107,7 @@ class _Sampler:
             sampling_params={
                 **self._params,
                 "max_tokens": request.max_new_tokens,
-                "seed": turn_seed(self._key, request.turn) % 2**31,
+                "seed": turn_seed(self._key, request.turn),
             },
         )
         self.seconds += time.perf_counter() - started
@@ -134,18 +135,7 @@ async def _advance(
 def _outputs(trajectory: Trajectory, sampler: _Sampler, filler_id: int) -> list[AgentLoopOutput]:
     """One output per turn; every one carries the trajectory's reward and facts."""
     outcome = trajectory.outcome
-    facts = {
-        "task_id": trajectory.key.task_id,
-        "session": trajectory.key.session,
-        "turns": len(trajectory.turns),
-        "cut_turns": trajectory.cut_turns,
-        "stop_reason": trajectory.stop_reason,
-        "failure": trajectory.failure,
-        "score": None if outcome is None else outcome.score,
-        "success": None if outcome is None else outcome.success,
-        "info": {} if outcome is None else dict(outcome.info),
-        "messages": trajectory.messages,
-    }
+    facts = {**trajectory_facts(trajectory), "messages": trajectory.messages}
     common = {
         "reward_score": 0.0 if outcome is None else float(outcome.reward),
         "num_turns": len(trajectory.turns),

@@ -7,32 +7,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import Dataset
 
-from seeupo_recipe.config import RunConfig, build_config
+from seeupo_recipe.config import build_config
 from seeupo_recipe.envs.base import load_benchmark
-from seeupo_recipe.seeding import stream
-
-
-def training_order(run: RunConfig, task_ids: list[str]) -> list[list[str]]:
-    """Task ids of every iteration.
-
-    Each epoch is a fresh permutation; the last incomplete batch of an epoch is dropped, as in the paper.
-
-    Raises:
-        ValueError: If the split holds fewer tasks than an iteration needs.
-    """
-    size = run.training.tasks_per_iteration
-    per_epoch = len(task_ids) // size
-    if per_epoch == 0:
-        raise ValueError(
-            f"split {run.benchmark.train_split} has {len(task_ids)} tasks, fewer than tasks_per_iteration={size}"
-        )
-    iterations: list[list[str]] = []
-    epoch = 0
-    while len(iterations) < run.training.iterations:
-        order = [task_ids[i] for i in stream("epoch", run.seed, epoch).permutation(len(task_ids))]
-        iterations += [order[i * size : (i + 1) * size] for i in range(per_epoch)]
-        epoch += 1
-    return iterations[: run.training.iterations]
+from seeupo_recipe.tasks import training_order
 
 
 class TaskDataset(Dataset):

@@ -48,7 +48,7 @@ def seeupo_loss(
     loss = terms.loss * ranks
     sums = {
         "pg_loss": loss,
-        "clipped_rows": terms.clipped * ranks,
+        "clipped": terms.clipped * ranks,
         "ratio_deviation": terms.ratio_deviation * ranks,
         "kl_old": terms.kl_old * ranks,
         "kl_ref": terms.kl_ref * ranks,

@@ -20,6 +20,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from seeupo_recipe.agents.facts import Facts, evaluation_rows, training_metrics
 from seeupo_recipe.config import build_config
 from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.records.run import FINISHED, RUNNING, RunRecord, finite
@@ -31,7 +32,6 @@ from seeupo_recipe.verl_plugin.turn_rows import TurnRowsTrainer
 
 COMPLETE = "complete.json"
 EVALUATION_CHUNK = 32
-EVALUATION_COLUMNS = ("task_id", "turns", "cut_turns", "stop_reason", "failure", "score", "success", "info")
 
 
 class Recording:
@@ -69,7 +69,7 @@ class Recording:
         metrics.update(self._trajectory_metrics(batch))
         self.record.append_metrics(
             global_steps,
-            {"time": time.time(), "order": [turn + 1 for turn in self.current.order], **finite(metrics)},
+            {"time": time.time(), "order": [u.turn + 1 for u in self.current.plan], **finite(metrics)},
         )
         if self._checkpoint_due:
             self._checkpoint_due = False
@@ -117,24 +117,12 @@ class Recording:
     def _trajectory_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
         """Facts of the iteration's trajectories, from their last rows."""
         facts = self._read_facts(batch)
-        played = [f for f in facts if f["failure"] is None]
-        rewards = list(self.current.rewards.values())
         expected = self.run_config.training.tasks_per_iteration * self.run_config.training.group_size
         if len(facts) != expected:
             raise RuntimeError(f"{len(facts)} of {expected} trajectories came back; the log above says what failed")
-        sampled = sum(row.sampled for row in self.current.rows)
-        return {
-            "train/return_mean": float(np.mean(rewards)),
-            "train/success_rate": float(np.mean([f["success"] for f in played])),
-            "train/turns_mean": float(np.mean([f["turns"] for f in played])),
-            "train/truncated_fraction": float(np.mean([f["stop_reason"] != "done" for f in played])),
-            "train/cut_turn_fraction": sum(f["cut_turns"] for f in played) / max(1, len(self.current.rows)),
-            "train/environment_failures": len(facts) - len(played),
-            "train/trajectories": len(played),
-            "tokens/sampled": sampled,
-        }
+        return training_metrics(facts)
 
-    def _read_facts(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
+    def _read_facts(self, batch: KVBatchMeta) -> list[Facts]:
         """The agent loop's facts of every trajectory in ``batch``."""
         last: dict[str, tuple[int, str]] = {}
         for key in batch.keys:
@@ -161,15 +149,12 @@ class Recording:
         tasks = list(self.benchmark.task_ids(split))
         todo = [t for t in tasks if any((t, s) not in recorded for s in range(samples))]
         for start in range(0, len(todo), EVALUATION_CHUNK):
-            rows = self._play(todo[start : start + EVALUATION_CHUNK], samples)
-            self.record.append_evaluations(
-                {"iteration": iteration, "split": split, **row}
-                for row in rows
-                if (row["task_id"], row["sample"]) not in recorded
-            )
+            facts = self._play(todo[start : start + EVALUATION_CHUNK], samples)
+            fresh = [f for f in facts if (f["task_id"], f["sample"]) not in recorded]
+            self.record.append_evaluations(evaluation_rows(fresh, self.benchmark, iteration=iteration, split=split))
 
-    def _play(self, tasks: list[str], samples: int) -> list[dict[str, Any]]:
-        """Outcomes of ``samples`` episodes per task under the current weights."""
+    def _play(self, tasks: list[str], samples: int) -> list[Facts]:
+        """Facts of ``samples`` episodes per task under the current weights."""
         items = [
             {
                 **task_item(self.benchmark.name, task, i, iteration=0),
@@ -192,14 +177,7 @@ class Recording:
                 f"{len(facts)} of {len(tasks) * samples} evaluation episodes came back; the log above says what failed"
             )
         tq.kv_clear(keys=result.keys, partition_id="val")
-        return sorted((self._evaluation_row(f) for f in facts), key=lambda r: (tasks.index(r["task_id"]), r["sample"]))
-
-    def _evaluation_row(self, facts: dict[str, Any]) -> dict[str, Any]:
-        row = {
-            key: facts[key]
-            for key in ("task_id", "turns", "cut_turns", "stop_reason", "failure", "score", "success", "info")
-        }
-        return {**row, "sample": facts["session"], "cluster": self.benchmark.cluster(facts["task_id"])}
+        return sorted(facts, key=lambda f: (tasks.index(f["task_id"]), f["sample"]))
 
 
 def best_iteration(record: RunRecord, split: str) -> int | None:

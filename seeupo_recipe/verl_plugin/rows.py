@@ -88,11 +88,6 @@ def join(batches: Iterable[KVBatchMeta], like: KVBatchMeta) -> KVBatchMeta:
     )
 
 
-def is_padding(tag: dict) -> bool:
-    """Whether a row was made by :func:`pad_to_multiple`."""
-    return bool(tag.get("is_padding", False))
-
-
 def nested(rows: list[torch.Tensor]) -> torch.Tensor:
     """A jagged tensor from 1-d tensors of different lengths."""
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
