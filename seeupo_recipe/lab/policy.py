@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForTokenClassification, PreTrainedModel
+from transformers import AutoConfig, AutoModelForTokenClassification, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def values(critic: PreTrainedModel, tensors: RowTensors) -> torch.Tensor:
 
 def load_critic(folder: str, seed: int) -> PreTrainedModel:
     """A critic with the policy's body and a fresh scalar head."""
+    config = AutoConfig.from_pretrained(folder, num_labels=1, attn_implementation="sdpa")
+    config.classifier_dropout = 0.0
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        critic = AutoModelForTokenClassification.from_pretrained(
-            folder, num_labels=1, dtype=torch.float32, attn_implementation="sdpa", classifier_dropout=0.0
-        )
+        critic = AutoModelForTokenClassification.from_pretrained(folder, config=config, dtype=torch.float32)
     return critic

@@ -120,8 +120,7 @@ class LabTrainer:
         rewards = torch.tensor([t.outcome.reward for t in played], dtype=torch.float64)
         names = list(dict.fromkeys(t.key.task_id for t in played))
         groups = torch.tensor([names.index(t.key.task_id) for t in played])
-        self.updater.begin(rows)
-        metrics: dict[str, Any] = {"actor/entropy": self.updater.mean_entropy(rows), "update/rows": len(rows)}
+        metrics: dict[str, Any] = {"actor/entropy": self.updater.begin(rows), "update/rows": len(rows)}
         if self.config.algorithm.name == "seeupo":
             return metrics | self._update_sequentially(iteration, rows, played, rewards, groups)
         return metrics | self._update_at_once(iteration, rows, played, rewards, groups)

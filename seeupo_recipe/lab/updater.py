@@ -15,6 +15,7 @@ from seeupo_recipe.algo.settings import SurrogateSettings
 from seeupo_recipe.lab.policy import LabRow, RowTensors, log_probs, row_tensors, values
 
 Key = tuple[str, int]
+CHUNK_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,19 @@ class LabUpdater:
     _old: dict[Key, torch.Tensor] = field(default_factory=dict)
     _ref: dict[Key, torch.Tensor] = field(default_factory=dict)
 
-    def begin(self, rows: Sequence[LabRow]) -> None:
-        """Compute theta_k's and the reference's log-probabilities of all rows, once per iteration."""
-        self._old, self._ref = {}, {}
-        self.anchor(rows)
-        if self.reference is not None:
-            self._ref = self._per_row(self.reference, rows)
+    def begin(self, rows: Sequence[LabRow]) -> float:
+        """Compute theta_k's and the reference's log-probabilities of all rows, once per iteration.
+
+        Returns:
+            The policy's mean token entropy on them.
+        """
+        self._old, entropies = self._per_row(self.model, rows)
+        self._ref = self._per_row(self.reference, rows)[0] if self.reference is not None else {}
+        return float(torch.cat(list(entropies.values())).mean())
 
     def anchor(self, rows: Sequence[LabRow]) -> None:
         """Make the present weights the denominator of ``rows``."""
-        self._old.update(self._per_row(self.model, rows))
+        self._old.update(self._per_row(self.model, rows)[0])
 
     def step(
         self, rows: Sequence[LabRow], weights_R: torch.Tensor, *, denominator: float, last: bool
@@ -121,22 +125,21 @@ class LabUpdater:
         old_RL = self._stack(self._old, rows, tensors)
         return sequence_log_ratio(present_RL.double(), old_RL.double(), tensors.mask_RL, kind=kind, clamp=clamp)
 
-    def mean_entropy(self, rows: Sequence[LabRow]) -> float:
-        """Mean token entropy of the policy on ``rows``."""
-        tensors = self._tensors(rows)
-        with torch.no_grad():
-            _, entropy_RL = log_probs(self.model, tensors, self.temperature, entropy=True)
-        return float(entropy_RL[tensors.mask_RL].mean())
-
-    def _per_row(self, model: PreTrainedModel, rows: Sequence[LabRow]) -> dict[Key, torch.Tensor]:
-        tensors = self._tensors(rows)
-        with torch.no_grad():
-            log_probs_RL, _ = log_probs(model, tensors, self.temperature)
+    def _per_row(
+        self, model: PreTrainedModel, rows: Sequence[LabRow]
+    ) -> tuple[dict[Key, torch.Tensor], dict[Key, torch.Tensor]]:
+        """Log-probabilities and entropies of each row's response, forwarded in chunks of similar length."""
+        found: tuple[dict[Key, torch.Tensor], dict[Key, torch.Tensor]] = ({}, {})
+        ordered = sorted(rows, key=lambda row: row.tokens)
+        for start in range(0, len(ordered), CHUNK_ROWS):
+            chunk = ordered[start : start + CHUNK_ROWS]
+            with torch.no_grad():
+                both = log_probs(model, self._tensors(chunk), self.temperature, entropy=True)
+            for columns, values_RL in zip(found, both, strict=True):
+                for row, values_L in zip(chunk, values_RL, strict=True):
+                    columns[row.trajectory, row.turn] = values_L[: len(row.response_ids)]
         self.tokens.forward += sum(row.tokens for row in rows)
-        return {
-            (row.trajectory, row.turn): log_probs_R[: len(row.response_ids)]
-            for row, log_probs_R in zip(rows, log_probs_RL, strict=True)
-        }
+        return found
 
     def _stack(self, columns: Mapping[Key, torch.Tensor], rows: Sequence[LabRow], tensors: RowTensors) -> torch.Tensor:
         picked = [columns[row.trajectory, row.turn] for row in rows]
