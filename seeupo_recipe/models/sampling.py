@@ -146,7 +146,7 @@ class _TokenPicker:
         return token_B, log_probs_BV.gather(1, token_B[:, None])[:, 0]
 
     def _filtered(self, probs_BV: torch.Tensor) -> torch.Tensor:
-        sorted_BV, order_BV = probs_BV.sort(-1, descending=True, stable=True)
+        sorted_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
         rank = torch.arange(probs_BV.shape[-1])[None]
         dropped_BV = (self._top_k_B1 > 0) & (rank >= self._top_k_B1)
         dropped_BV = dropped_BV | ((sorted_BV.cumsum(-1) - sorted_BV >= self._top_p_B1) & (self._top_p_B1 < 1))
