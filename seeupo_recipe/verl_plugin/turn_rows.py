@@ -8,6 +8,7 @@ real number.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ from seeupo_recipe.verl_plugin.rows import Row, join, nested, read_rows
 from seeupo_recipe.verl_plugin.updater import PoolUpdater, mean_of, put, scalars, spread, step_request
 
 POLL_SECONDS = 0.02
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -109,6 +112,22 @@ class TurnRowsTrainer(PPOTrainerSync):
         pools = [tuple(rows[i] for i in part) for part in parts]
         return [PoolUpdate(JOINT, pool, (pool,)) for pool in pools]
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's pass, then the distance between the rollout's log-probabilities and the trainer's."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        options = self.plugin.options
+        metrics["update/rollout_drift"] = drift = rollout_drift([row.key for row in self.current.rows])
+        if drift > options.drift_limit:
+            message = (
+                f"iteration {self.global_steps}: rollout and trainer log-probabilities differ by {drift:.3g} on "
+                f"average, more than seeupo.drift_limit={options.drift_limit}: the weights or the sampling "
+                "settings of the two sides do not match"
+            )
+            if options.drift_action == "abort":
+                raise RuntimeError(message)
+            logger.warning(message)
+        return batch
+
     # ---- advantages -----------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -185,6 +204,21 @@ class TurnRowsTrainer(PPOTrainerSync):
         metrics.update({f"actor/{key}": value for key, value in mean_of(results).items()})
         metrics["update/grad_norm_max"] = max(result["grad_norm"] for result in results)
         metrics["perf/mfu/actor"] = metrics.get("actor/mfu", 0.0)
+
+
+def rollout_drift(keys: list[str]) -> float:
+    """Mean absolute difference between rollout and trainer log-probabilities over all sampled tokens.
+
+    0 if the rollout reported none.
+    """
+    data = tq.kv_batch_get(
+        keys=keys, partition_id="train", select_fields=["old_log_probs", "rollout_log_probs", "response_mask"]
+    )
+    if "rollout_log_probs" not in data:
+        return 0.0
+    difference = (data["old_log_probs"].values() - data["rollout_log_probs"].values()).abs()
+    sampled = data["response_mask"].values().bool()
+    return float(difference[sampled].mean())
 
 
 def worker_classes(device: str) -> tuple[type, type]:
