@@ -47,10 +47,8 @@ def joint_advantages(
         raise ValueError(
             f"rewards {tuple(rewards_N.shape)} and groups {tuple(groups_N.shape)} must be equal 1-d shapes"
         )
+    usable_N = _usable(rewards_N, valid_N)
     rewards_N = rewards_N.detach().double()
-    usable_N = torch.isfinite(rewards_N)
-    if valid_N is not None:
-        usable_N = usable_N & valid_N.bool()
     rewards_N = torch.where(usable_N, rewards_N, 0.0)
 
     _, index_N = torch.unique(groups_N, return_inverse=True)
@@ -79,12 +77,14 @@ def leave_one_out_advantages(
     Returns float64 of shape (N,); arguments as in :func:`joint_advantages`.
     """
     centred_N = joint_advantages(rewards_N, groups_N, normalization="none", valid_N=valid_N)
-    usable_N = torch.isfinite(rewards_N)
-    if valid_N is not None:
-        usable_N = usable_N & valid_N.bool()
     _, index_N = torch.unique(groups_N, return_inverse=True)
-    count_N = _group_sum(usable_N.double(), index_N)
+    count_N = _group_sum(_usable(rewards_N, valid_N).double(), index_N)
     return centred_N * count_N / (count_N - 1).clamp(min=1)
+
+
+def _usable(rewards_N: torch.Tensor, valid_N: torch.Tensor | None) -> torch.Tensor:
+    finite_N = torch.isfinite(rewards_N)
+    return finite_N if valid_N is None else finite_N & valid_N.bool()
 
 
 def _group_sum(values_N: torch.Tensor, index_N: torch.Tensor) -> torch.Tensor:

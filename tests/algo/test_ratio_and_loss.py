@@ -205,11 +205,11 @@ def test_clipping_is_asymmetric_and_follows_the_sign_of_the_weight():
     old, mask = torch.zeros(4, 1), torch.ones(4, 1)
     new = torch.log(torch.tensor([[1.3], [0.7], [1.3], [0.7]])).requires_grad_()
     surrogate = SurrogateSettings(clip_low=0.2, clip_high=0.25, kl_coefficient=0.0)
-    terms = pool_loss(new, old, mask, torch.tensor([1.0, 1.0, -1.0, -1.0]), denominator=1, surrogate=surrogate)
+    terms = pool_loss(new, old, mask, torch.tensor([2.0, 1.0, -1.0, -1.0]), denominator=1, surrogate=surrogate)
     terms.loss.backward()
     assert terms.clipped == 2
     assert (new.grad[:, 0] != 0).tolist() == [False, True, True, False]
-    assert terms.loss.item() == pytest.approx(-(1.25 + 0.7 - 1.3 - 0.8), rel=1e-5)
+    assert terms.loss.item() == pytest.approx(-(2 * 1.25 + 0.7 - 1.3 - 0.8), rel=1e-5)
 
 
 def test_unclipped_and_summed_tokens_are_the_reinforce_gradient_at_ratio_one():
