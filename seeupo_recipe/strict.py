@@ -56,7 +56,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return _convert(next(a for a in args if a is not type(None)), value, where)
+        return _convert(_member(args, value), value, where)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} must be a mapping, not {value!r}")
@@ -73,6 +73,13 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ConfigError(f"{where} must be {hint.__name__}, not {value!r}")
     return value
+
+
+def _member(union: tuple[Any, ...], value: Any) -> Any:
+    """The member of a union that ``value`` already is, else its first one."""
+    members = [a for a in union if a is not type(None)]
+    exact = [a for a in members if isinstance(a, type) and type(value) is a]
+    return (exact or members)[0]
 
 
 def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:

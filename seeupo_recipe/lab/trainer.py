@@ -89,7 +89,7 @@ class LabTrainer:
             for task in sorted(tasks, key=self.numbers.__getitem__)
             for session in range(self.config.training.group_size)
         ]
-        trajectories = self.rollout(keys, self.config.training.temperature)
+        trajectories = self.rollout(keys, SamplingParams(self.config.training.temperature))
         rolled_out = time.perf_counter()
         tokens = self.updater.tokens
         before = (tokens.forward, tokens.backward)
@@ -106,12 +106,10 @@ class LabTrainer:
             "timing_s/step": finished - started,
         }
 
-    def rollout(self, keys: Sequence[EpisodeKey], temperature: float) -> list[Trajectory]:
+    def rollout(self, keys: Sequence[EpisodeKey], params: SamplingParams) -> list[Trajectory]:
         """Play one episode per key with the present weights."""
         self.model.eval()
-        return play_batch(
-            self.benchmark, keys, self.model, self.template, self.limits, SamplingParams(temperature=temperature)
-        )
+        return play_batch(self.benchmark, keys, self.model, self.template, self.limits, params)
 
     def update(self, iteration: int, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         """All optimizer steps of one iteration."""
@@ -241,7 +239,9 @@ class LabTrainer:
             for sample in range(samples)
             if (task, sample) not in done
         ]
-        facts = [trajectory_facts(t) for t in self.rollout(keys, self.config.evaluation.temperature)] if keys else []
+        choices = self.config.evaluation
+        params = SamplingParams(choices.temperature, choices.top_p, choices.top_k)
+        facts = [trajectory_facts(t) for t in self.rollout(keys, params)] if keys else []
         self.run.record.append_evaluations(
             evaluation_rows(facts, self.benchmark, iteration=self.iteration, split=split)
         )
