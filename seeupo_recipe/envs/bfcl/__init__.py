@@ -1,0 +1,46 @@
+"""BFCL v4 multi-turn (Berkeley Function Calling Leaderboard) and bfcl-mini on the same engine."""
+
+from __future__ import annotations
+
+from seeupo_recipe.envs.bfcl.benchmark import BfclBenchmark
+from seeupo_recipe.envs.bfcl.package import CATEGORIES, load_tasks
+from seeupo_recipe.envs.bfcl.qwen import QwenToolCalls
+from seeupo_recipe.envs.bfcl.splits import hash_task_list, make_splits, scenario_clusters
+
+__all__ = ["BfclBenchmark", "bfcl"]
+
+
+def bfcl(
+    reward: str = "sparse",
+    max_turns: int = 10,
+    max_new_tokens: int = 4000,
+    observation_chars: int | None = None,
+    split_seed: int = 0,
+) -> BfclBenchmark:
+    """The 800 multi-turn tasks of bfcl-eval with the package's own data, API classes, executor and checker.
+
+    Args:
+        reward: ``sparse`` (the checker's verdict) or ``shaped`` (the release's rule).
+        max_turns: Assistant messages per episode, those without calls included (the paper's T; the release
+            uses 10). bfcl-eval itself allows 20 per user turn.
+        max_new_tokens: Token limit of one assistant message (the release uses 4000).
+        observation_chars: Cut tool results at this length (the release: 3000; bfcl-eval: no cut).
+        split_seed: Seed of the random splits (see :func:`seeupo_recipe.envs.bfcl.splits.make_splits`).
+
+    Raises:
+        RuntimeError: If bfcl-eval is missing, is another version, or was changed.
+    """
+    tasks = {task.task_id: task for category in CATEGORIES for task in load_tasks(category)}
+    splits = make_splits(split_seed)
+    scenarios = scenario_clusters()
+    return BfclBenchmark(
+        name="bfcl",
+        tasks=tasks,
+        splits=splits,
+        clusters={task_id: scenarios[int(task_id.rpartition("_")[2])] for task_id in tasks},
+        content=hash_task_list([f"{name}:{hash_task_list(ids)}" for name, ids in splits.items()]),
+        dialect=QwenToolCalls(observation_chars),
+        reward=reward,
+        max_turns=max_turns,
+        max_new_tokens=max_new_tokens,
+    )
