@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from seeupo_recipe.envs.bfcl import mini
 from seeupo_recipe.envs.bfcl.benchmark import BfclBenchmark
+from seeupo_recipe.envs.bfcl.mini_language import MiniLanguage
 from seeupo_recipe.envs.bfcl.package import CATEGORIES, load_tasks
 from seeupo_recipe.envs.bfcl.qwen import QwenToolCalls
 from seeupo_recipe.envs.bfcl.splits import hash_task_list, make_splits, scenario_clusters
 
-__all__ = ["BfclBenchmark", "bfcl"]
+__all__ = ["BfclBenchmark", "bfcl", "bfcl_mini"]
 
 
 def bfcl(
@@ -43,4 +45,28 @@ def bfcl(
         reward=reward,
         max_turns=max_turns,
         max_new_tokens=max_new_tokens,
+    )
+
+
+def bfcl_mini(reward: str = "sparse", max_turns: int = mini.MAX_TURNS) -> BfclBenchmark:
+    """Generated tasks of 2-4 user turns on six of the real API classes, judged by the real checker.
+
+    Splits: ``train``, ``test`` and ``warm`` (for supervised warm starts), from disjoint random streams. The
+    tokenizer is :func:`seeupo_recipe.envs.bfcl.mini.vocabulary`; prompts offer no tools.
+
+    Args:
+        reward: As for :func:`bfcl`.
+        max_turns: Assistant messages per episode; every task can be solved in 10 with one call per message.
+    """
+    splits = {split: mini.task_ids(split) for split in mini.SPLIT_SIZES}
+    return BfclBenchmark(
+        name="bfcl-mini",
+        tasks=mini.GeneratedTasks(),
+        splits=splits,
+        clusters={task_id: task_id for ids in splits.values() for task_id in ids},
+        content=mini.content_hash(),
+        dialect=MiniLanguage(),
+        reward=reward,
+        max_turns=max_turns,
+        max_new_tokens=mini.MAX_NEW_TOKENS,
     )

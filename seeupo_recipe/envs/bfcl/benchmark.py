@@ -30,9 +30,9 @@ class BfclBenchmark:
     """
 
     name: str
-    tasks: Mapping[str, Task]
-    splits: Mapping[str, Sequence[str]]
-    clusters: Mapping[str, str]
+    tasks: Mapping[str, Task] = field(repr=False)
+    splits: Mapping[str, Sequence[str]] = field(repr=False)
+    clusters: Mapping[str, str] = field(repr=False)
     content: str
     dialect: Dialect
     reward: str
