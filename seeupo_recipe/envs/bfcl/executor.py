@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from seeupo_recipe.envs.base import EnvironmentFailure
-from seeupo_recipe.envs.bfcl.package import Task
+from seeupo_recipe.envs.bfcl.package import API_DOCS, Task
 
 WORKER = Path(__file__).with_name("worker.py")
 MESSAGE_CPU_SECONDS = 1.0
@@ -63,7 +63,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER)],
+            [sys.executable, str(WORKER), *API_DOCS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -1,7 +1,8 @@
 """The executor process: bfcl-eval's own executor and checker, behind limits that the kernel enforces.
 
-``executor.py`` starts this file as a script; it imports nothing of this project. Requests and replies are
-JSON lines. Calls arrive as text that the gate has written (``calls.render``).
+``executor.py`` starts this file as a script with the names of the API classes to load; it imports nothing of
+this project. Requests and replies are marshalled dictionaries, each after its length. Calls arrive as text that
+the gate has written (``calls.render``).
 
 Every request runs under a CPU-time alarm whose default action ends the process: it also stops C code that
 never returns to the interpreter, and it does not depend on the machine's load. The parent starts a new
@@ -11,6 +12,7 @@ process and replays its sessions.
 import copy
 import functools
 import gc
+import importlib
 import inspect
 import marshal
 import os
@@ -20,6 +22,7 @@ import signal
 import sys
 import time
 
+from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker as checker
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils as executor
 
@@ -131,12 +134,14 @@ def handle(request, sessions):
     return {"results": [[text[:RESULT_CHARS] for text in texts] for texts in results]}
 
 
-def main():
+def main(api_classes):
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
+    for name in api_classes:
+        importlib.import_module(CLASS_FILE_PATH_MAPPING[name])
     time.strptime("2024-09-01", "%Y-%m-%d")  # imports its helper module now, not at an agent's call
     for alarm in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(alarm, signal.SIG_DFL)
@@ -163,4 +168,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -10,7 +10,7 @@ import threading
 
 import psutil
 import pytest
-from bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context import CREDIT_CARD_EXTENSION
+from bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context import BOOKING_RECORD_EXTENSION
 
 from seeupo_recipe.envs.base import EnvironmentFailure
 from seeupo_recipe.envs.bfcl import executor
@@ -77,11 +77,10 @@ def probes(bfcl, texts_of, one_by_one):
     scripts.append(
         script(tickets, Call("edit_ticket", {"ticket_id": ticket, "updates": {"a": 1, "b": 2, "c": 3, "d": 4}}))
     )
-    extra_card = next(iter(CREDIT_CARD_EXTENSION))
-    flight = {"travel_date": "2024-10-10", "travel_from": "SFO", "travel_to": "LAX", "travel_class": "economy"}
-    balance = Call("get_credit_card_balance", {"access_token": token, "card_id": extra_card})
-    book = Call("book_flight", {"access_token": token, "card_id": extra_card} | flight)
-    scripts.append(script(travel, balance, book, balance))
+    booking, record = next(iter(BOOKING_RECORD_EXTENSION.items()))  # in every long-context travel task
+    balance = Call("get_credit_card_balance", {"access_token": token, "card_id": record["card_id"]})
+    cancel = Call("cancel_booking", {"access_token": token, "booking_id": booking})
+    scripts.append(script(travel, balance, cancel, balance))
     for task in (posts, math, vehicle, tickets, travel):
         turns = [list(turn) for turn in task.ground_truth]
         scripts.append([task.task_id, texts_of(one_by_one(turns))])
@@ -106,8 +105,9 @@ def solo(bfcl, play, scripts):
 
 
 def test_probes_do_what_they_are_for(scripts, solo):
-    shown = json.dumps(solo)
-    assert "@ada" in shown and "@bob" in shown and "booking_status" in shown and "Invalid fields" in shown
+    shown = [message["content"] for observations, _ in solo for messages, _ in observations[1:] for message in messages]
+    for wanted in ('"mentions": ["@ada"]', '"mentions": ["@bob"]', '{"cancel_status": true}', "Invalid fields"):
+        assert any(wanted in content for content in shown), wanted
     assert {outcome[1][2] for outcome in solo} == {True, False}
 
 
