@@ -64,7 +64,7 @@ class BfclEnvironment:
         self._session = Session(self.task)
 
     def reset(self) -> Prompt:
-        return Prompt(messages=self.task.user_turns[0], tools=self.task.tools)
+        return Prompt(messages=self._user_turn(0), tools=self.task.tools)
 
     def step(self, action: Action) -> Observation:
         if self._done:
@@ -92,7 +92,10 @@ class BfclEnvironment:
             self._done = True
             return ()
         self._turns.append([])
-        return self.task.user_turns[self._finished_turns]
+        return self._user_turn(self._finished_turns)
+
+    def _user_turn(self, index: int) -> tuple[Message, ...]:
+        return tuple(dict(message) for message in self.task.user_turns[index])
 
     def _execute(self, calls: list[Call]) -> tuple[Message, ...]:
         self._counts.calls += len(calls)

@@ -127,7 +127,8 @@ class _Executor:
         try:
             self._worker.send(message)
             return self._worker.receive() if wants_reply else {}
-        except _WorkerLost:
+        except BaseException:  # an interrupt, too, would leave the pipe out of step
+            self.release()
             self._worker = None
             raise
 

@@ -12,7 +12,7 @@ WORDS = words("amber birch cedar coral ember frost grove harbor ivory jade lunar
 NAMES = words("Alice Bob Carol Dave Erin Frank Grace Heidi")
 PLACES = words("Ashford Brookside Cliffton Dunmore Eastfield Fairview Glenwood Hillcrest")
 SYMBOLS = words("AAPL GOOG MSFT NVDA TSLA AMZN")
-USER_IDS = tuple(f"USR{number:03d}" for number in range(1, 21))
+USER_IDS = tuple(f"USR{number:03d}" for number in range(1, 26))
 
 REQUESTS: Mapping[str, tuple[str, ...]] = {
     "create": ("Create an empty file {file}.", "I need a new file {file}."),

@@ -1,6 +1,7 @@
 """Episodes share nothing, whatever runs beside them; a lost worker changes no outcome."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import runpy
@@ -292,3 +293,27 @@ def test_a_worker_that_cannot_start_is_an_environment_failure(bfcl, monkeypatch,
     monkeypatch.setattr(executor, "_executor", executor._Executor())
     with pytest.raises(EnvironmentFailure, match=r"ended with code 3; to see why, run .*worker\.py"):
         Session(bfcl.tasks["multi_turn_base_0"]).run(["ls()"])
+
+
+def test_an_interrupt_between_request_and_reply_mixes_no_replies(bfcl, monkeypatch):
+    session = Session(bfcl.tasks["multi_turn_base_0"])
+    before = session.run(["ls()"])
+    with monkeypatch.context() as patch:
+        patch.setattr(executor._Worker, "receive", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.run(["pwd()"])
+    assert session.run(["ls()"]) == before
+    session.close()
+
+
+def test_no_worker_outlives_a_killed_client():
+    code = (
+        "import os, signal; from seeupo_recipe.envs.bfcl import bfcl, executor\n"
+        "executor.Session(bfcl().tasks['multi_turn_base_0']).run(['ls()'])\n"
+        "print(executor._executor._worker._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    client = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    assert client.returncode == -9
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(client.stdout)).wait(timeout=30)
