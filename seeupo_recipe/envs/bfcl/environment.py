@@ -121,7 +121,9 @@ class BfclEnvironment:
             results = self._session.run(texts)
         except CallsStopped:
             self._counts.stopped_messages += 1
-            return [self.dialect.error("the calls of this message took too long and were undone")] * len(texts)
+            return [self.dialect.error("the calls of this message took too much time or memory and were undone")] * len(
+                texts
+            )
         earlier = {text for message in self._turns[-1] for text in message}
         self._counts.repeated_calls += len(texts) - len(set(texts) - earlier)
         self._turns[-1].append(texts)

@@ -3,8 +3,9 @@
 Why a process: a call with harmless literals can still run for ever in C code that holds the interpreter lock
 (``power(9, 10**9)``, a logarithm to 10**9 digits), or double a directory tree with every copy. Bounds on
 literals cannot rule that out without knowing every API method, and threads cannot stop it. In a process of
-its own the kernel stops it, at a cost of about 40 microseconds per message. The worker also runs one request
-at a time, so the module-level state of the API classes (decimal precision, ...) cannot mix between threads.
+its own the kernel stops it, at a cost of some tens of microseconds per message. The worker also runs one
+request at a time, so the module-level state of the API classes (decimal precision, ...) cannot mix between
+threads.
 
 A session's state is a function of its calls. When the worker dies, the next use of each session replays them.
 """
@@ -29,6 +30,7 @@ from seeupo_recipe.envs.bfcl.package import API_DOCS, Task
 WORKER = Path(__file__).with_name("worker.py")
 MESSAGE_CPU_SECONDS = 1.0
 CHECK_CPU_SECONDS = 20.0
+_OUT_OF_MEMORY = 70
 _HEADER_BYTES = 4
 _PIPE_BYTES = 1 << 16
 
@@ -55,7 +57,7 @@ class Verdict:
 class _WorkerLost(Exception):
     def __init__(self, returncode: int):
         super().__init__(f"the BFCL executor process ended with code {returncode}")
-        self.over_limit = returncode == -signal.SIGPROF
+        self.over_limit = returncode in (-signal.SIGPROF, -signal.SIGSEGV, _OUT_OF_MEMORY)
 
 
 class _Worker:
@@ -73,24 +75,22 @@ class _Worker:
         self.receive()
 
     def send(self, message: dict[str, Any]) -> None:
+        data = marshal.dumps(message)
+        unsent = memoryview(len(data).to_bytes(_HEADER_BYTES, "big") + data)
         try:
-            data = marshal.dumps(message)
-            self._process.stdin.write(len(data).to_bytes(_HEADER_BYTES, "big") + data)
+            while unsent:
+                unsent = unsent[self._process.stdin.write(unsent) :]
         except BrokenPipeError:
             raise self._lost() from None
 
     def receive(self) -> dict[str, Any]:
-        reply = self._read()
-        end = _HEADER_BYTES + int.from_bytes(reply[:_HEADER_BYTES], "big")
-        while len(reply) < end:
-            reply += self._read()
+        reply = b""
+        while len(reply) < _HEADER_BYTES or len(reply) - _HEADER_BYTES < int.from_bytes(reply[:_HEADER_BYTES], "big"):
+            chunk = self._process.stdout.read(_PIPE_BYTES)
+            if not chunk:
+                raise self._lost()
+            reply += chunk
         return marshal.loads(reply[_HEADER_BYTES:])
-
-    def _read(self) -> bytes:
-        chunk = self._process.stdout.read(_PIPE_BYTES)
-        if not chunk:
-            raise self._lost()
-        return chunk
 
     def release(self) -> None:
         """Close this process's ends of the pipe; the worker ends when the last copy is closed."""
@@ -171,8 +171,9 @@ class Session:
         """Execute the gated calls of one message in order and return their results.
 
         Raises:
-            CallsStopped: If they exceeded the CPU-time limit or the worker did not survive them twice.
-            EnvironmentFailure: If no worker can be started or the session's state cannot be rebuilt.
+            CallsStopped: If they exceeded the limits on CPU time or memory.
+            EnvironmentFailure: If the worker cannot be started, ends twice for another reason, or cannot rebuild
+                the session's state.
         """
         reply = self._request({"do": "run", "messages": [calls]}, MESSAGE_CPU_SECONDS)
         self._log.append(calls)
@@ -206,21 +207,20 @@ class Session:
     def _is_open(self) -> bool:
         return _executor.alive and self._opened_in == (_executor, _executor.generation)
 
-    def _request(self, request: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
-        request |= {"session": self._number, "cpu_seconds": cpu_seconds}
-        with _executor.lock:
-            for attempts_left in (1, 0):
+    def _request(self, request: dict[str, Any], cpu_seconds: float, retry: bool = True) -> dict[str, Any]:
+        address = {"session": self._number, "cpu_seconds": cpu_seconds}
+        try:
+            with _executor.lock:
                 _executor.start()
-                opening = self._reopen()
-                try:
-                    reply = _executor.exchange(request | opening)
-                except _WorkerLost as loss:
-                    if loss.over_limit or not attempts_left:
-                        raise CallsStopped(str(loss)) from loss
-                else:
-                    self._opened_in = (_executor, _executor.generation)
-                    return reply
-            raise AssertionError("unreachable")
+                reply = _executor.exchange(request | address | self._reopen())
+                self._opened_in = (_executor, _executor.generation)
+                return reply
+        except _WorkerLost as loss:
+            if loss.over_limit:
+                raise CallsStopped(str(loss)) from loss
+            if not retry:
+                raise EnvironmentFailure(f"{loss} twice in a session of {self._opening['task']}") from loss
+        return self._request(request, cpu_seconds, retry=False)
 
     def _reopen(self) -> dict[str, Any]:
         """Rebuild this session's state in a new worker; return what its first request there must carry."""
@@ -233,5 +233,7 @@ class Session:
         try:
             _executor.exchange(replay | opening)
         except _WorkerLost as loss:
-            raise EnvironmentFailure(f"{loss} while it rebuilt a session of {self._opening['task']}") from loss
+            if loss.over_limit:
+                raise EnvironmentFailure(f"{loss} while it rebuilt a session of {self._opening['task']}") from loss
+            raise
         return {}

@@ -29,6 +29,7 @@ from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils as executor
 MEMORY_BYTES = 1 << 30
 RESULT_CHARS = 100_000
 WALL_SECONDS = 300
+OUT_OF_MEMORY = 70
 HEADER_BYTES = 4
 # State that TravelAPI shares between all its instances in long-context tasks.
 SHARED_STATE = {"TravelAPI": ("credit_card_list", "booking_record")}
@@ -136,7 +137,7 @@ def handle(request, sessions):
 
 def main(api_classes):
     requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    replies = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -150,22 +151,31 @@ def main(api_classes):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     executor.inspect = MemoisedInspect
     gc.freeze()
+    serve(requests, replies)
+
+
+def serve(requests, replies):
     sessions = {}
-    reply = {"ready": True}
-    while True:
-        if reply is not None:
-            data = marshal.dumps(reply)
-            replies.write(len(data).to_bytes(HEADER_BYTES, "big") + data)
-        header = requests.read(HEADER_BYTES)
-        if not header:
-            return
+    send(replies, {"ready": True})
+    while header := requests.read(HEADER_BYTES):
         request = marshal.loads(requests.read(int.from_bytes(header, "big")))
         signal.setitimer(signal.ITIMER_PROF, request["cpu_seconds"])
         signal.alarm(WALL_SECONDS)
         reply = handle(request, sessions)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
+        if reply is not None:
+            send(replies, reply)
+
+
+def send(replies, reply):
+    data = marshal.dumps(reply)
+    replies.write(len(data).to_bytes(HEADER_BYTES, "big") + data)
+    replies.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)

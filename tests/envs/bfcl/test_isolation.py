@@ -260,7 +260,7 @@ def test_stopped_messages_are_reported_to_the_model(bfcl, play):
     bomb = to_text([Call("power", {"base": 9, "exponent": 10**9})])
     task = next(task for task in bfcl.tasks.values() if "MathAPI" in task.classes)
     observations, outcome = play(bfcl, task.task_id, [bomb, *["Done."] * len(task.user_turns)])
-    assert "took too long" in observations[1][0][0]["content"]
+    assert "too much time or memory" in observations[1][0][0]["content"]
     assert outcome[3]["stopped_messages"] == 1 and not outcome[2]
 
 
@@ -317,3 +317,33 @@ def test_no_worker_outlives_a_killed_client():
     assert client.returncode == -9
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(client.stdout)).wait(timeout=30)
+
+
+def test_a_worker_that_keeps_dying_is_an_environment_failure(bfcl, monkeypatch, tmp_path):
+    """Neither a wrong answer nor a stopped call: the policy has no part in it."""
+    dying = tmp_path / "worker.py"
+    dying.write_text(executor.WORKER.read_text().replace("reply = handle(request, sessions)", "raise KeyError('bug')"))
+    monkeypatch.setattr(executor, "WORKER", dying)
+    monkeypatch.setattr(executor, "_executor", executor._Executor())
+    with pytest.raises(EnvironmentFailure, match="ended with code 1 twice in a session of multi_turn_base_0"):
+        Session(bfcl.tasks["multi_turn_base_0"]).run(["ls()"])
+
+
+def test_running_out_of_memory_is_the_fault_of_the_calls(bfcl, monkeypatch, tmp_path):
+    hungry = tmp_path / "worker.py"
+    hungry.write_text(
+        executor.WORKER.read_text().replace("reply = handle(request, sessions)", "reply = bytes(1 << 31)")
+    )
+    monkeypatch.setattr(executor, "WORKER", hungry)
+    monkeypatch.setattr(executor, "_executor", executor._Executor())
+    with pytest.raises(CallsStopped):
+        Session(bfcl.tasks["multi_turn_base_0"]).run(["ls()"])
+
+
+def test_large_messages_pass_the_pipe_whole(bfcl):
+    session = Session(bfcl.tasks["multi_turn_base_0"])
+    session.run(["touch(file_name='big')"])
+    contents = [letter * 19_000 for letter in "abcdefghijklmnopqrst"]
+    calls = [call for text in contents for call in (f"echo(content='{text}', file_name='big')", "cat(file_name='big')")]
+    assert [json.loads(result)["file_content"] for result in session.run(calls)[1::2]] == contents
+    session.close()

@@ -21,4 +21,5 @@ def test_the_benchmark_script_measures_every_step_and_check(bfcl):
     script = runpy.run_path(str(SCRIPTS / "bench_bfcl.py"))
     work = [(task, script["scripts"](task, True)) for task in list(bfcl.tasks.values())[::100]]
     for run in (script["time_adapter"], script["time_bare"]):
-        assert all(seconds > 0 for seconds in run(bfcl, work))
+        seconds = run(bfcl, work)
+        assert set(seconds) == {"steps", "checks"} and all(phase["wall"] > 0 for phase in seconds.values())
