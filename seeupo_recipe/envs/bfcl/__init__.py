@@ -24,7 +24,8 @@ def bfcl(
     Args:
         reward: ``sparse`` (the checker's verdict) or ``shaped`` (the release's rule).
         max_turns: Assistant messages per episode, those without calls included (the paper's T; the release
-            uses 10). bfcl-eval itself allows 20 per user turn.
+            uses 10). bfcl-eval itself allows 20 per user turn. With 10, a policy can pass at most 88 of the 100
+            ``test`` tasks: a user turn that needs calls takes two messages (see scripts/bfcl_weaknesses.py).
         max_new_tokens: Token limit of one assistant message (the release uses 4000).
         observation_chars: Cut tool results at this length (the release: 3000; bfcl-eval: no cut).
         split_seed: Seed of the random splits (see :func:`seeupo_recipe.envs.bfcl.splits.make_splits`).

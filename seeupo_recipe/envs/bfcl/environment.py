@@ -12,6 +12,9 @@ from seeupo_recipe.envs.bfcl.package import Task, functions_of
 from seeupo_recipe.envs.bfcl.reward import is_degenerate, reward
 
 
+_STOPPED = "the calls of this message took too much time or memory and were undone"
+
+
 class Dialect(Protocol):
     """How calls are written in assistant messages and results in tool messages."""
 
@@ -121,9 +124,7 @@ class BfclEnvironment:
             results = self._session.run(texts)
         except CallsStopped:
             self._counts.stopped_messages += 1
-            return [self.dialect.error("the calls of this message took too much time or memory and were undone")] * len(
-                texts
-            )
+            return [self.dialect.error(_STOPPED) for _ in texts]
         earlier = {text for message in self._turns[-1] for text in message}
         self._counts.repeated_calls += len(texts) - len(set(texts) - earlier)
         self._turns[-1].append(texts)

@@ -60,6 +60,13 @@ def test_tasks_have_the_promised_size(perfect):
     assert max(len(tokenize(action.text)) for d in perfect.values() for action, _ in d.steps) < mini.MAX_NEW_TOKENS
 
 
+def test_no_task_is_too_short_or_too_long():
+    for split in mini.SPLIT_SIZES:
+        for task in map(make_task, task_ids(split)):
+            assert 2 <= len(task.ground_truth) == len(task.user_turns) <= 4 and all(task.ground_truth)
+            assert sum(len(turn) + 1 for turn in task.ground_truth) <= 10
+
+
 def test_roles_are_user_and_tool(perfect):
     roles = {m["role"] for d in perfect.values() for _, observation in d.steps for m in observation.messages}
     assert roles == {"user", "tool"}
