@@ -11,7 +11,6 @@ from seeupo_recipe.envs.bfcl.executor import CallsStopped, Session, Verdict
 from seeupo_recipe.envs.bfcl.package import Task, functions_of
 from seeupo_recipe.envs.bfcl.reward import is_degenerate, reward
 
-
 _STOPPED = "the calls of this message took too much time or memory and were undone"
 
 

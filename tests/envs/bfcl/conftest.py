@@ -1,9 +1,11 @@
 import runpy
 from pathlib import Path
 
+import psutil
 import pytest
 
 from seeupo_recipe.envs.base import load_benchmark
+from seeupo_recipe.envs.bfcl import executor
 from seeupo_recipe.envs.bfcl.qwen import to_text
 
 DRIVERS = Path(__file__).with_name("drivers")
@@ -46,3 +48,14 @@ def together():
 def one_by_one():
     """one_by_one(ground_truth) -> one message per call."""
     return lambda ground_truth: [[[call] for call in turn] for turn in ground_truth]
+
+
+@pytest.fixture(scope="session")
+def worker_processes():
+    """worker_processes() -> the live executor processes of this process."""
+
+    def find():
+        alive = [process for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in alive if str(executor.WORKER) in process.cmdline()]
+
+    return find
