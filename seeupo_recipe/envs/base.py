@@ -131,12 +131,18 @@ class Vocabulary:
 
 @runtime_checkable
 class TeachableBenchmark(Benchmark, Protocol):
-    """A benchmark that a tiny policy can be warm-started on."""
+    """A benchmark that a tiny policy can be warm-started on.
+
+    Attributes:
+        context_length: Longest conversation in tokens of its vocabulary.
+    """
+
+    context_length: int
 
     def vocabulary(self) -> Vocabulary: ...
 
     def demonstrate(self, task_id: str, rng: np.random.Generator) -> list[Message]:
-        """The whole conversation of one noisy expert episode."""
+        """The whole conversation of one noisy expert episode on a task of no other split."""
         ...
 
 

@@ -38,7 +38,6 @@ class WarmStartSettings:
         check_every: Steps between checks.
         target: Success rate to reach.
         ceiling: Success rate that must not be passed.
-        max_length: Longest sequence of the model in tokens.
         width: Hidden size of the model.
         layers: Decoder layers of the model.
     """
@@ -51,7 +50,6 @@ class WarmStartSettings:
     check_every: int = 100
     target: float = 0.15
     ceiling: float = 0.30
-    max_length: int = 128
     width: int = 64
     layers: int = 2
 
@@ -71,7 +69,7 @@ def warm_start(name: str, benchmark: TeachableBenchmark, settings: WarmStartSett
         name,
         tokenizer,
         seed=settings.seed,
-        max_length=settings.max_length,
+        max_length=benchmark.context_length,
         width=settings.width,
         layers=settings.layers,
     )
@@ -159,7 +157,7 @@ def _tokens_and_mask(template: ContextTemplate, messages: Sequence[Message]) -> 
 def _success(
     model: PreTrainedModel, template: ContextTemplate, benchmark: TeachableBenchmark, settings: WarmStartSettings
 ) -> float:
-    limits = Limits(benchmark.max_turns, settings.max_length, benchmark.max_new_tokens)
+    limits = Limits(benchmark.max_turns, benchmark.context_length - benchmark.max_new_tokens, benchmark.max_new_tokens)
     keys = [EpisodeKey(settings.seed, 0, task, s) for task in benchmark.task_ids("validation") for s in range(4)]
     trajectories = play_batch(benchmark, keys, model.eval(), template, limits, SamplingParams())
     model.train()

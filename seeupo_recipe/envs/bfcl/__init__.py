@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from seeupo_recipe.envs.base import Message, Vocabulary
 from seeupo_recipe.envs.bfcl import mini
 from seeupo_recipe.envs.bfcl.benchmark import BfclBenchmark
-from seeupo_recipe.envs.bfcl.mini_language import MiniLanguage
+from seeupo_recipe.envs.bfcl.mini_language import PRE_TOKENIZER, MiniLanguage
 from seeupo_recipe.envs.bfcl.package import CATEGORIES, load_tasks
 from seeupo_recipe.envs.bfcl.qwen import QwenToolCalls
 from seeupo_recipe.envs.bfcl.splits import hash_task_list, make_splits, scenario_clusters
 
-__all__ = ["BfclBenchmark", "bfcl", "bfcl_mini"]
+__all__ = ["BfclBenchmark", "MiniBenchmark", "bfcl", "bfcl_mini"]
 
 
 def bfcl(
@@ -49,18 +52,37 @@ def bfcl(
     )
 
 
-def bfcl_mini(reward: str = "sparse", max_turns: int = mini.MAX_TURNS) -> BfclBenchmark:
+class MiniBenchmark(BfclBenchmark):
+    """bfcl-mini, which a tiny policy can be warm-started on."""
+
+    context_length = 256
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(mini.vocabulary(), pattern=PRE_TOKENIZER)
+
+    def demonstrate(self, task_id: str, rng: np.random.Generator) -> list[Message]:
+        """A noisy expert's conversation on a task of the ``warm`` split, drawn from ``rng``."""
+        warm = self.task_ids("warm")
+        task = self.tasks[warm[int(rng.integers(len(warm)))]]
+        demonstration = mini.demonstrate(task, rng, mini.DEMONSTRATOR_NOISE)
+        messages = list(demonstration.prompt.messages)
+        for action, observation in demonstration.steps:
+            messages += [{"role": "assistant", "content": action.text}, *observation.messages]
+        return messages
+
+
+def bfcl_mini(reward: str = "sparse", max_turns: int = mini.MAX_TURNS) -> MiniBenchmark:
     """Generated tasks of 2-4 user turns on six of the real API classes, judged by the real checker.
 
-    Splits: ``train``, ``test`` and ``warm`` (for supervised warm starts), from disjoint random streams. The
-    tokenizer is :func:`seeupo_recipe.envs.bfcl.mini.vocabulary`; prompts offer no tools.
+    Splits: ``train``, ``validation``, ``test`` and ``warm`` (for supervised warm starts), from disjoint random
+    streams. The tokenizer is :func:`seeupo_recipe.envs.bfcl.mini.vocabulary`; prompts offer no tools.
 
     Args:
         reward: As for :func:`bfcl`.
         max_turns: Assistant messages per episode; every task can be solved in 10 with one call per message.
     """
     splits = {split: mini.task_ids(split) for split in mini.SPLIT_SIZES}
-    return BfclBenchmark(
+    return MiniBenchmark(
         name="bfcl-mini",
         tasks=mini.GeneratedTasks(),
         splits=splits,

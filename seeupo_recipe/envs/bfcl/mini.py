@@ -1,7 +1,7 @@
 """bfcl-mini: short generated tasks on the real API classes and the real checker, for tiny models.
 
 A task is a pure function of its id, ``<split>_<domain>_<number>``. The splits ``warm`` (for supervised warm
-starts), ``train`` and ``test`` draw from random streams of their own.
+starts), ``train``, ``validation`` and ``test`` draw from random streams of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from seeupo_recipe.seeding import stream
 
 MAX_TURNS = 10
 MAX_NEW_TOKENS = 16
-SPLIT_SIZES: Mapping[str, int] = {"train": 512, "test": 128, "warm": 4096}
+SPLIT_SIZES: Mapping[str, int] = {"train": 512, "validation": 64, "test": 128, "warm": 4096}
+DEMONSTRATOR_NOISE = 0.2
 UNKNOWN = "<unk>"
 
 

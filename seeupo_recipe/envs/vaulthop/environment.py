@@ -138,6 +138,7 @@ class VaultHop:
     rules: Rules = Rules()
     max_new_tokens: int = 5
     blocking: bool = False
+    context_length: int = 128
 
     @property
     def version(self) -> str:
