@@ -25,6 +25,7 @@ from seeupo_recipe.theory.search import smallest, smallest_shared
 from seeupo_recipe.theory.shared import Rows, history_blind, shared_haml_iteration, shared_return
 
 ETA = 10.0
+ITERATIONS = 1500
 LOCK_TURNS = (3, 5, 8)
 
 
@@ -65,8 +66,8 @@ def _largest_gap(orders: Iterable[str], support: bool, iterations: int) -> tuple
     mutation={"support": False},
 )
 def theorem2_reverse(support: bool = True) -> Measurement:
-    gap, where = _largest_gap(("reverse",), support, 3000)
-    return at_most(gap, OPTIMAL, where, "3000 iterations")
+    gap, where = _largest_gap(("reverse",), support, ITERATIONS)
+    return at_most(gap, OPTIMAL, where, f"{ITERATIONS} iterations")
 
 
 @check(
@@ -98,8 +99,8 @@ def theorem2_needs_history(sees_history: bool = False) -> Measurement:
     mutation={"support": False},
 )
 def every_order_optimal(support: bool = True) -> Measurement:
-    gap, where = _largest_gap(ORDERS, support, 3000)
-    return at_most(gap, OPTIMAL, where, "3000 iterations")
+    gap, where = _largest_gap(ORDERS, support, ITERATIONS)
+    return at_most(gap, OPTIMAL, where, f"{ITERATIONS} iterations")
 
 
 def rate_bound(game: Game, policy: Policy, order: str, eta: float, iterations: int) -> Array:

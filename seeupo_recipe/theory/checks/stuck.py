@@ -56,7 +56,7 @@ def smallest_stuck(centring: str, bounded: bool = False) -> Found:
         lambda game, policy: _violation(*seeupo_gaps(game, policy, "reverse", centring, bounded), bounded),
         0.1,
         SIZES,
-        3000,
+        2000,
     )
 
 
@@ -68,7 +68,7 @@ def smallest_cured(centring: str) -> Found:
         with_it, _ = seeupo_gaps(game, policy, "reverse", centring)
         return np.where(at_rest & (with_it <= OPTIMAL), without, 0.0)
 
-    return smallest("cured", cured, 0.1, SIZES, 3000)
+    return smallest("cured", cured, 0.1, SIZES, 2000)
 
 
 @check(
