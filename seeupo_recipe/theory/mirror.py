@@ -7,6 +7,7 @@ the maximiser nearest to ``old`` is returned (ties leave as much probability in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -87,16 +88,16 @@ def clipped_objective(new: Array, old: Array, gain: Array, loss: Array, eps: flo
     return (old * (gain * np.minimum(ratio, 1 + eps) + loss * np.maximum(ratio, 1 - eps))).sum(-1)
 
 
-def kl(eta: float):
+def kl(eta: float) -> Callable[[Array, Array], Array]:
     """The KL step as a function of ``(old, q)``."""
     return partial(kl_step, eta=eta)
 
 
-def bounded(eps: float):
-    """The hard-bounded step as a function of ``(old, q)``."""
-    return partial(bounded_step, eps=eps)
-
-
-def clipped(eps: float):
+def clipped(eps: float) -> Callable[[Array, Array, Array], Array]:
     """The exact clipped step as a function of ``(old, gain, loss)``."""
     return partial(clipped_argmax, eps=eps)
+
+
+def bounded(eps: float) -> Callable[[Array, Array, Array], Array]:
+    """The hard-bounded step as a function of ``(old, gain, loss)``; only their sum matters inside the clip range."""
+    return lambda old, gain, loss: bounded_step(old, gain + loss, eps)

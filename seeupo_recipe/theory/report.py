@@ -14,6 +14,12 @@ from seeupo_recipe.theory import table1
 from seeupo_recipe.theory.registry import Check, Measurement, Outcome, Verdict, number
 
 RECORD = "verdicts.json"
+
+
+class CommandError(Exception):
+    """The command cannot be carried out; the message says what to do."""
+
+
 COLOURS = {Verdict.HOLDS: "green", Verdict.CONDITION: "yellow", Verdict.COUNTEREXAMPLE: "red"}
 
 
@@ -62,11 +68,11 @@ def recorded(directory: Path) -> dict[str, dict[str, str]]:
     """Read the recorded verdicts.
 
     Raises:
-        FileNotFoundError: Nothing is recorded there yet.
+        CommandError: Nothing is recorded there yet.
     """
     path = directory / RECORD
     if not path.exists():
-        raise FileNotFoundError(f"no recorded verdicts at {path}: record them with --update")
+        raise CommandError(f"no recorded verdicts at {path}: record them with --update")
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -41,7 +41,8 @@ class Found:
         tables = "; ".join(f"pi{t + 1}={_short(p[0])}" for t, p in enumerate(self.policy) if t not in self.game.chance)
         fixed = "; ".join(f"environment at turn {t + 1}={_short(k[0])}" for t, k in self.game.chance.items())
         shape = f"T={self.game.turns} A={self.game.actions}"
-        return f"{shape} r={_short(self.game.reward[0])}; {tables}" + (f"; {fixed}" if fixed else "")
+        instance = f"{shape} r={_short(self.game.reward[0])}; {tables}" + (f"; {fixed}" if fixed else "")
+        return f"{instance} (of {self.tried} games)"
 
 
 def _short(values: Array) -> str:
@@ -120,7 +121,7 @@ class FoundShared:
     def describe(self) -> str:
         """The instance in one line."""
         shape = f"S={self.game.contexts} T={self.game.turns} A={self.game.actions}"
-        return f"{shape} r={_short(self.game.reward)}; rows={_short(self.theta)}"
+        return f"{shape} r={_short(self.game.reward)}; rows={_short(self.theta)} (of {self.tried} games)"
 
 
 def smallest_shared(

@@ -21,7 +21,7 @@ from seeupo_recipe.theory.estimators import (
 )
 from seeupo_recipe.theory.games import Array, Game, Policy, softmax
 from seeupo_recipe.theory.haml import Solver, haml_iteration, joint_advantage, ppo_iteration, seeupo_iteration
-from seeupo_recipe.theory.mirror import bounded_step, clipped, kl
+from seeupo_recipe.theory.mirror import bounded, clipped, kl
 
 LEARNING_RATE = 2.0
 GAE_LAMBDA = 0.95
@@ -48,19 +48,6 @@ def grouped_iteration(game: Game, old: Policy, size: int, estimator: Callable, s
     for t in game.agent_turns:
         new[t] = solve(old[t], game.conditional_mean(old, gain, t), game.conditional_mean(old, loss, t))
     return new
-
-
-def bounded_solver(eps: float) -> Solver:
-    """The maximiser with every ratio kept in ``[1 - eps, 1 + eps]``, as a function of ``(old, gain, loss)``."""
-    return lambda old, gain, loss: bounded_step(old, gain + loss, eps)
-
-
-def _gae_ppu(game: Game, old: Policy, solve: Solver, lam: float) -> Policy:
-    return ppo_iteration(game, old, gae(game, exact_critic(game, old), lam), solve)
-
-
-def _grae(game: Game, old: Policy) -> list[Array]:
-    return [joint_advantage(game, old)] * game.turns
 
 
 @dataclass(frozen=True)
@@ -113,7 +100,7 @@ def _seeupo(solve: Solver) -> Update:
     return lambda game, old: seeupo_iteration(game, old, "reverse", solve)
 
 
-CLIPPED, BOUNDED = clipped(CLIP), bounded_solver(CLIP)
+CLIPPED, BOUNDED = clipped(CLIP), bounded(CLIP)
 ALGORITHMS = (
     Algorithm("gae_reinforce", "GAE", "REINFORCE", "none in use", _reinforce(_gae), None, 10_000, True),
     Algorithm("gae_ppu", "GAE", "PPU", "PPO", _ppu(_gae, CLIPPED), _ppu(_gae, BOUNDED)),

@@ -7,7 +7,8 @@ import pytest
 
 from seeupo_recipe.theory import __main__ as cli
 from seeupo_recipe.theory import report, table1
-from seeupo_recipe.theory.registry import CHECKS, Check, Verdict, at_most, number
+from seeupo_recipe.theory.checks import CHECKS
+from seeupo_recipe.theory.registry import Check, Verdict, at_most, number
 from seeupo_recipe.theory.updates import ALGORITHMS
 
 

@@ -1,4 +1,4 @@
-"""The executable statements. Importing this package registers all of them in ``registry.CHECKS``."""
+"""The executable statements: importing this package registers all of them in ``CHECKS``."""
 
 from seeupo_recipe.theory.checks import (
     advantage,
@@ -13,17 +13,20 @@ from seeupo_recipe.theory.checks import (
     solver,
     stuck,
 )
+from seeupo_recipe.theory.registry import CHECKS
 
-__all__ = [
-    "advantage",
-    "cells",
-    "drift",
-    "gradients",
-    "improvement",
-    "length",
-    "normalisation",
-    "optimality",
-    "sharing",
-    "solver",
-    "stuck",
-]
+MODULES = (
+    gradients,
+    advantage,
+    drift,
+    normalisation,
+    improvement,
+    optimality,
+    stuck,
+    length,
+    sharing,
+    solver,
+    cells,
+)
+
+__all__ = ["CHECKS", "MODULES"]

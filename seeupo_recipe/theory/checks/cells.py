@@ -32,7 +32,15 @@ CLAIMS = {
     ("seeupo_clip", "multi"): "Theorems 1 and 2 with the clipped objective",
     ("seeupo_haml", "multi"): "Theorems 1 and 2",
 }
-ASSUMPTIONS = {"gae_reinforce": "exact critic", "gae_ppu": "exact critic", "grae_reinforce": "gamma = 1"}
+SMALL_STEP = "small enough learning rate"
+ASSUMPTIONS = {
+    ("gae_reinforce", "bandit"): f"exact critic; {SMALL_STEP}",
+    ("gae_reinforce", "multi"): f"exact critic; {SMALL_STEP}",
+    ("gae_ppu", "bandit"): "exact critic",
+    ("gae_ppu", "multi"): "exact critic",
+    ("grae_reinforce", "bandit"): SMALL_STEP,
+    ("grae_reinforce", "multi"): f"gamma = 1; {SMALL_STEP}",
+}
 FULL_SUPPORT = "start with full support"
 NEAR_UNIFORM = "near-uniform start and coarse rewards; from skewed starts it plateaus for longer than was run"
 CLOSE = 0.01
@@ -93,7 +101,7 @@ def optimal(algorithm: Algorithm, setting: str, support: bool = True, update: Up
 def _register(algorithm: Algorithm, setting: str) -> None:
     claim = CLAIMS.get((algorithm.key, setting), "Table 1")
     subject = f"{algorithm.estimator} + {algorithm.mechanism} {SETTINGS[setting]}"
-    assumption = ASSUMPTIONS.get(algorithm.key, "")
+    assumption = ASSUMPTIONS.get((algorithm.key, setting), "")
     start = "; ".join(filter(None, (assumption, NEAR_UNIFORM if algorithm.gradient else FULL_SUPPORT)))
     undivided = algorithm.key == "grae_std_ppu"
     no_std, no_support = "nothing is divided by the group std", "the optimal first action starts at probability 0"

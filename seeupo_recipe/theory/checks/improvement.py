@@ -41,8 +41,8 @@ def theorem1_haml(shift: int = 0) -> Measurement:
 
 @check(
     claim="Theorem 1",
-    statement="The same holds in the original HAML setting, where no turn sees the earlier actions, for sequential "
-    "orders",
+    statement="Where no turn sees the earlier actions (a matrix game, the original HAML setting), exact HAML steps "
+    "never lower J in any sequential order",
     perturbation="all turns are updated at once from the old policy",
     mutation={"orders": ("joint",)},
 )

@@ -15,12 +15,11 @@ from seeupo_recipe.theory.checks.common import EPS, OPTIMAL, describe, gaps, ins
 from seeupo_recipe.theory.estimators import exact_critic, gae
 from seeupo_recipe.theory.games import Array, Game, Policy
 from seeupo_recipe.theory.haml import ORDERS, ppo_iteration, seeupo_iteration
-from seeupo_recipe.theory.mirror import clipped
+from seeupo_recipe.theory.mirror import bounded, clipped
 from seeupo_recipe.theory.registry import Measurement, at_least, at_most, check
 from seeupo_recipe.theory.search import Found, smallest
-from seeupo_recipe.theory.updates import bounded_solver
 
-CLIPPED, BOUNDED = clipped(EPS), bounded_solver(EPS)
+CLIPPED, BOUNDED = clipped(EPS), bounded(EPS)
 ITERATIONS = 120
 BOUNDED_ITERATIONS = 300
 STARTS = 256
@@ -85,7 +84,7 @@ def clipped_argmax_reverse(bounded: bool = False) -> Measurement:
 
 @check(
     claim="beyond the paper: the exact clipped argmax",
-    statement="The same with M centred at the value of its own history: it is a full cure",
+    statement="Centring M at the value of its own history is a full cure: reverse order never rests below the optimum",
     condition=FULL_SUPPORT,
     perturbation="every ratio is kept in [0.8, 1.2]",
     mutation={"bounded": True},
