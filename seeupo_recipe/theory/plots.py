@@ -13,15 +13,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, instance, optimal_values
+from seeupo_recipe.theory.checks.common import instance, optimal_values
 from seeupo_recipe.theory.checks.optimality import greedy_lock_iterations, rate_bound
-from seeupo_recipe.theory.checks.stuck import BOUNDED, CLIPPED, STARTS, smallest_cured, stuck_fraction
+from seeupo_recipe.theory.checks.stuck import STARTS, smallest_cured, stuck_fraction
 from seeupo_recipe.theory.estimators import group_centred, leave_one_out, over_groups, structural_bias
 from seeupo_recipe.theory.games import Game
 from seeupo_recipe.theory.haml import ORDERS, haml_iteration, joint_advantage, returns, seeupo_iteration
 from seeupo_recipe.theory.length import mirror_slope, normalised_argmax
 from seeupo_recipe.theory.mirror import clipped_argmax, clipped_objective, kl
 from seeupo_recipe.theory.shared import history_blind, one_row, shared_haml_iteration, shared_return
+from seeupo_recipe.theory.updates import BOUNDED, CLIPPED, EPS
 
 COLOURS = {"reverse": "#0072B2", "natural": "#D55E00", "random": "#009E73", "joint": "#CC79A7"}
 STYLE = {

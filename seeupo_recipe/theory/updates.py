@@ -25,7 +25,8 @@ from seeupo_recipe.theory.mirror import bounded, clipped, kl
 
 LEARNING_RATE = 2.0
 GAE_LAMBDA = 0.95
-CLIP = 0.2
+EPS = 0.2
+"""The paper's clip range."""
 GROUP = 3
 HAML_ETA = 10.0
 Update = Callable[[Game, Policy], Policy]
@@ -100,7 +101,7 @@ def _seeupo(solve: Solver) -> Update:
     return lambda game, old: seeupo_iteration(game, old, "reverse", solve)
 
 
-CLIPPED, BOUNDED = clipped(CLIP), bounded(CLIP)
+CLIPPED, BOUNDED = clipped(EPS), bounded(EPS)
 ALGORITHMS = (
     Algorithm("gae_reinforce", "GAE", "REINFORCE", "none in use", _reinforce(_gae), None, 10_000, True),
     Algorithm("gae_ppu", "GAE", "PPU", "PPO", _ppu(_gae, CLIPPED), _ppu(_gae, BOUNDED)),

@@ -1,5 +1,6 @@
 """The registry of statements: coverage of the claims, verdicts, perturbations."""
 
+import fnmatch
 import json
 import re
 from pathlib import Path
@@ -47,6 +48,12 @@ def test_every_claim_of_the_paper_has_a_check(claim):
 def test_every_module_of_checks_is_registered():
     modules = {path.stem for path in Path(checks.__file__).parent.glob("*.py")} - {"__init__", "common"}
     assert modules == {module.__name__.rsplit(".", 1)[1] for module in checks.MODULES}
+
+
+def test_the_readme_explains_every_check():
+    text = (Path(checks.__file__).parents[1] / "README.md").read_text()
+    patterns = set(re.findall(r"`([a-z0-9_*]+)`", text))
+    assert [name for name in CHECKS if not any(fnmatch.fnmatch(name, p) for p in patterns - {"*"})] == []
 
 
 def test_the_record_holds_every_check_and_every_cell():

@@ -14,8 +14,6 @@ ROUNDING = 1e-12
 """Identities and monotonicity hold up to this much."""
 OPTIMAL = 1e-3
 """A return within this of the optimum counts as optimal."""
-EPS = 0.2
-"""The paper's clip range."""
 RNG_NOTE = "normal rewards, softmax of normal logits"
 
 

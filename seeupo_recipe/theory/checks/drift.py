@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, ROUNDING, describe, instance
+from seeupo_recipe.theory.checks.common import ROUNDING, describe, instance
 from seeupo_recipe.theory.estimators import structural_bias
 from seeupo_recipe.theory.games import Array, Game, Policy
 from seeupo_recipe.theory.mirror import bounded_step, clipped_argmax, clipped_objective
 from seeupo_recipe.theory.registry import Measurement, at_least, at_most, check
 from seeupo_recipe.theory.search import smallest
+from seeupo_recipe.theory.updates import EPS
 
 CANDIDATES = 200
 

@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, ROUNDING, describe, instance, start_values, worst_fall
+from seeupo_recipe.theory.checks.common import ROUNDING, describe, instance, start_values, worst_fall
 from seeupo_recipe.theory.games import Array, Game, Policy, softmax
 from seeupo_recipe.theory.haml import ORDERS, haml_iteration, ratio, seeupo_updates
 from seeupo_recipe.theory.mirror import clipped, kl
 from seeupo_recipe.theory.registry import Measurement, at_most, check
 from seeupo_recipe.theory.search import smallest
 from seeupo_recipe.theory.shared import history_blind, shared_haml_iteration, shared_return
+from seeupo_recipe.theory.updates import EPS
 
 ETAS = (0.1, 1.0, 10.0, np.inf)
 SEQUENTIAL = ("reverse", "natural", "random")

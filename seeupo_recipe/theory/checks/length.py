@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, ROUNDING, start_values
+from seeupo_recipe.theory.checks.common import ROUNDING, start_values
 from seeupo_recipe.theory.checks.improvement import worst_turn_fall
 from seeupo_recipe.theory.games import Array, Game, Policy
 from seeupo_recipe.theory.haml import Solver, seeupo_iteration
@@ -15,6 +15,7 @@ from seeupo_recipe.theory.length import mirror_slope, normalised_argmax, normali
 from seeupo_recipe.theory.mirror import clipped, kl_step
 from seeupo_recipe.theory.registry import Measurement, at_most, check
 from seeupo_recipe.theory.search import smallest
+from seeupo_recipe.theory.updates import EPS
 
 LENGTHS = np.array([1.0, 2.0])
 """Tokens of the two actions where a counterexample is sought: one is twice as long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, ROUNDING, describe, start_values
+from seeupo_recipe.theory.checks.common import ROUNDING, describe, start_values
 from seeupo_recipe.theory.checks.drift import candidates, drift, last_turn
 from seeupo_recipe.theory.estimators import group_centred, group_standardised
 from seeupo_recipe.theory.games import Array, Game, Policy
@@ -14,7 +14,7 @@ from seeupo_recipe.theory.mirror import clipped, clipped_argmax, kl_step
 from seeupo_recipe.theory.registry import Measurement, at_most, check
 from seeupo_recipe.theory.search import smallest, smallest_shared
 from seeupo_recipe.theory.shared import Rows, one_row, shared_ppo_step, shared_return, tables
-from seeupo_recipe.theory.updates import grouped_iteration
+from seeupo_recipe.theory.updates import EPS, grouped_iteration
 
 SCALES = (0.25, 0.5, 0.8, 1.25, 2.0, 4.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, ROUNDING
+from seeupo_recipe.theory.checks.common import ROUNDING
 from seeupo_recipe.theory.estimators import exact_critic, gae
 from seeupo_recipe.theory.games import Array, Game, random_game, softmax
 from seeupo_recipe.theory.haml import joint_advantage
@@ -24,6 +24,7 @@ from seeupo_recipe.theory.shared import (
     shared_return,
     tables,
 )
+from seeupo_recipe.theory.updates import EPS
 
 SOURCE = "beyond the paper: shared parameters"
 ETA = 10.0

@@ -6,10 +6,10 @@ import numpy as np
 from scipy.optimize import linprog
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS
 from seeupo_recipe.theory.games import Array
 from seeupo_recipe.theory.mirror import clipped_argmax, clipped_objective
 from seeupo_recipe.theory.registry import Measurement, at_most, check
+from seeupo_recipe.theory.updates import EPS
 
 
 def clipped_lp(old: Array, gain: Array, loss: Array, eps: float) -> float:

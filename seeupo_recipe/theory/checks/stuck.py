@@ -11,15 +11,14 @@ from functools import partial
 import numpy as np
 
 from seeupo_recipe.seeding import stream
-from seeupo_recipe.theory.checks.common import EPS, OPTIMAL, describe, gaps, instance
+from seeupo_recipe.theory.checks.common import OPTIMAL, describe, gaps, instance
 from seeupo_recipe.theory.estimators import exact_critic, gae
 from seeupo_recipe.theory.games import Array, Game, Policy
 from seeupo_recipe.theory.haml import ORDERS, ppo_iteration, seeupo_iteration
-from seeupo_recipe.theory.mirror import bounded, clipped
 from seeupo_recipe.theory.registry import Measurement, at_least, at_most, check
 from seeupo_recipe.theory.search import Found, smallest
+from seeupo_recipe.theory.updates import BOUNDED, CLIPPED
 
-CLIPPED, BOUNDED = clipped(EPS), bounded(EPS)
 ITERATIONS = 120
 BOUNDED_ITERATIONS = 300
 STARTS = 256
