@@ -146,9 +146,10 @@ def sequential_update(
             norms.append(stats["grad_norm"])
         name = "joint" if update.turn == JOINT else f"turn{update.turn + 1}"
         metrics.update({f"{name}/{k}": v for k, v in _diagnose(update, advantages, weights, stats).items()})
-        if not final_pool and update.rows and settings.correction != "off":
-            log_ratio = updater.log_ratio(update.rows, kind=settings.correction_ratio, clamp=settings.log_ratio_clamp)
-            correction.record([row.trajectory for row in update.rows], update.turn, log_ratio)
+        needed = _still_needed(update, plan[place + 1 :], weights, settings)
+        if needed:
+            log_ratio = updater.log_ratio(needed, kind=settings.correction_ratio, clamp=settings.log_ratio_clamp)
+            correction.record([row.trajectory for row in needed], update.turn, log_ratio)
             metrics[f"{name}/correction_deviation"] = float((log_ratio.exp() - 1).abs().mean())
     metrics["update/optimizer_steps"] = len(norms)
     metrics["update/grad_norm_mean"] = sum(norms) / max(1, len(norms))
@@ -170,6 +171,29 @@ def _weights(update: PoolUpdate[R], correction: TurnCorrection) -> dict[tuple[st
         values = correction.weights([row.trajectory for row in rows], turn)
         weights.update(zip(map(_key, rows), values.tolist(), strict=True))
     return weights
+
+
+def _still_needed(
+    update: PoolUpdate[R],
+    later: Sequence[PoolUpdate[R]],
+    weights: Mapping[tuple[str, int], float],
+    settings: AlgorithmSettings,
+) -> list[R]:
+    """Rows whose new ratio any later update reads: none after the last pool, none without a later turn.
+
+    A trajectory whose M is 0 keeps it whatever its ratio is, so its pass is saved too; not where products
+    are read apart from their own advantage (``pool_centred``, ``balanced_position``).
+    """
+    if settings.correction == "off":
+        return []
+    if settings.correction_alignment != "trajectory":
+        return list(update.rows) if any(u.rows for u in later) else []
+    waiting = {row.trajectory for u in later for row in u.rows}
+    return [
+        row
+        for row in update.rows
+        if row.trajectory in waiting and (weights[_key(row)] != 0 or settings.correction == "pool_centred")
+    ]
 
 
 def _denominator(update: PoolUpdate[R], trajectories: int, settings: AlgorithmSettings) -> float:

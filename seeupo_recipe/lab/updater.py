@@ -81,8 +81,15 @@ class LabUpdater:
     def step(
         self, rows: Sequence[LabRow], weights_R: torch.Tensor, *, denominator: float, last: bool
     ) -> Mapping[str, float]:
-        """One optimizer step; ``weights_R`` may be (R, L) for the token ratio."""
+        """One optimizer step; ``weights_R`` may be (R, L) for the token ratio.
+
+        Without KL and entropy terms a row of weight 0 has no gradient and is not forwarded.
+        """
         del last
+        surrogate = self.form.surrogate
+        if weights_R.dim() == 1 and not (surrogate.kl_coefficient or surrogate.entropy_coefficient):
+            kept = [i for i, weight in enumerate(weights_R.tolist()) if weight]
+            rows, weights_R = [rows[i] for i in kept], weights_R[kept]
         if not rows:
             return self._empty_step()
         tensors = self._tensors(rows)

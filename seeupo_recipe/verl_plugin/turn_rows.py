@@ -43,6 +43,7 @@ class Iteration:
         rows: Rows with sampled tokens, in canonical order.
         plan: Its pool updates in order.
         updater: Takes the steps.
+        tokens: Tokens of all rows and their padding.
         rewards: Terminal reward of each trajectory id.
         advantages: Advantage of each trajectory id (critic-free methods).
     """
@@ -50,6 +51,7 @@ class Iteration:
     rows: list[Row]
     plan: Sequence[PoolUpdate[Row]]
     updater: PoolUpdater
+    tokens: int
     rewards: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, float] = field(default_factory=dict)
 
@@ -96,13 +98,14 @@ class TurnRowsTrainer(PPOTrainerSync):
         plan = self._plan(sampled)
         parts = [part for update in plan for part in update.parts]
         updater = PoolUpdater(batch, parts, self.actor_rollout_wg, self.config, self.tokenizer.eos_token_id)
-        self.current = Iteration(sampled, plan, updater)
         batches = list(updater.batches)
         if silent:
             batches.append(updater.padded(batch.select_keys(sorted(silent))))
+        whole = spread(join(batches, batch), updater.ranks)
+        self.current = Iteration(sampled, plan, updater, sum(int(tag["seq_len"]) for tag in whole.tags))
         metrics["update/rows"] = len(sampled)
         metrics["update/padding_rows"] = updater.padding
-        return spread(join(batches, batch), updater.ranks)
+        return whole
 
     def _plan(self, rows: list[Row]) -> Sequence[PoolUpdate[Row]]:
         """One pool per optimizer step, each a random part of the rows."""
@@ -199,8 +202,12 @@ class TurnRowsTrainer(PPOTrainerSync):
         return batch
 
     def _log_worker(self, metrics: dict) -> None:
-        """Means of the worker's metrics over the iteration's steps."""
-        results = self.current.updater.results
+        """Means of the worker's metrics over the iteration's steps, and tokens through policy and reference."""
+        updater = self.current.updater
+        results = updater.results
+        passes = 2 if self.use_reference_policy else 1
+        metrics["tokens/forward"] = updater.forwarded + passes * self.current.tokens
+        metrics["tokens/backward"] = updater.backwarded
         metrics.update({f"actor/{key}": value for key, value in mean_of(results).items()})
         metrics["update/grad_norm_max"] = max(result["grad_norm"] for result in results)
         metrics["perf/mfu/actor"] = metrics.get("actor/mfu", 0.0)

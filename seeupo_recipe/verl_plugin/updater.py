@@ -25,6 +25,9 @@ Part = tuple[Row, ...]
 class PoolUpdater:
     """The ``Updater`` of :mod:`seeupo_recipe.algo.sequential` for one iteration.
 
+    ``forwarded`` and ``backwarded`` count the tokens of its steps and passes, padding included; ``results``
+    holds the worker's metrics of every step.
+
     Every part is padded to the data-parallel size once, before any column is computed for it, so that
     padding rows carry the same columns as real ones. Padding rows have no sampled token: they add
     nothing to loss, KL or counts.
@@ -47,6 +50,7 @@ class PoolUpdater:
         self._eos_token_id = eos_token_id
         self._batches = {self._name(part): self._prepare(batch, part) for part in parts}
         self.results: list[dict[str, float]] = []
+        self.forwarded = self.backwarded = 0
 
     @property
     def batches(self) -> list[KVBatchMeta]:
@@ -78,6 +82,8 @@ class PoolUpdater:
         batch = self._batches[self._name(rows)]
         if weights_R is not None:
             weight = dict(zip((row.key for row in rows), weights_R.tolist(), strict=True))
+            if not (self._actor.use_kl_loss or self._actor.entropy_coeff):
+                batch = self._without_zero_weights(batch, weight)
             put(batch, **{WEIGHT_COLUMN: torch.tensor([weight.get(key, 0.0) for key in batch.keys])})
         request = step_request(
             batch,
@@ -86,6 +92,7 @@ class PoolUpdater:
             calculate_entropy=bool(self._actor.calculate_entropy or self._actor.entropy_coeff),
         )
         request.extra_info.update(advance_lr_schedule=last, disable_auto_offload=self._offloads)
+        self._count(batch, backward=True)
         result = scalars(self._workers.update_actor(request)["metrics"])
         self.results.append(result)
         return result
@@ -112,16 +119,28 @@ class PoolUpdater:
             fields=TensorDict({"old_log_probs": data["log_probs"]}, batch_size=len(keys)),
         )
 
+    def _without_zero_weights(self, batch: KVBatchMeta, weight: Mapping[str, float]) -> KVBatchMeta:
+        """Without KL and entropy terms rows of weight 0 have no gradient."""
+        return self._only(batch, {key for key in batch.keys if weight.get(key)})
+
+    def _only(self, batch: KVBatchMeta, wanted: set[str]) -> KVBatchMeta:
+        """The wanted rows and as few others as fill the ranks."""
+        kept = [key for key in batch.keys if key in wanted]
+        others = [key for key in batch.keys if key not in wanted]
+        missing = -len(kept) % self.ranks if kept else self.ranks
+        return spread(batch.select_keys(kept + others[:missing]), self.ranks)
+
     def _present_log_probs(self, rows: Sequence[Row]) -> tuple[TensorDict, list[str]]:
         wanted = {row.key for row in rows}
         parts = [batch for batch in self._batches.values() if wanted & set(batch.keys)]
-        request = spread(join(parts, parts[0]), self.ranks)
+        request = self._only(join(parts, parts[0]), wanted)
         request.extra_info = {
             "calculate_entropy": False,
             "compute_loss": False,
             "temperature": self._temperature,
             "disable_auto_offload": self._offloads,
         }
+        self._count(request, backward=False)
         self._workers.compute_log_prob(request)
         data = tq.kv_batch_get(
             keys=request.keys,
@@ -130,6 +149,11 @@ class PoolUpdater:
         )
         data["log_probs"] = response_from_nested(data["log_probs"], data["response_mask"])
         return data, request.keys
+
+    def _count(self, batch: KVBatchMeta, *, backward: bool) -> None:
+        tokens = sum(int(tag["seq_len"]) for tag in batch.tags)
+        self.forwarded += tokens
+        self.backwarded += tokens if backward else 0
 
     def _prepare(self, batch: KVBatchMeta, part: Part) -> KVBatchMeta:
         if not part:

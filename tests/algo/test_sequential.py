@@ -383,3 +383,42 @@ def test_impossible_combinations_are_refused_with_the_reason():
     ]:
         with pytest.raises(ConfigError, match=reason):
             AlgorithmSettings(**choices)
+
+
+class PlainUpdater:
+    """Forwards every row of a pool's pass, whatever is asked for: the form without savings."""
+
+    def __init__(self, policy, rows):
+        self.policy, self.rows, self.passes = policy, rows, []
+        self.step, self.anchor = policy.step, policy.anchor
+
+    def log_ratio(self, rows, *, kind, clamp):
+        self.passes.append(len(rows))
+        pool = [row for row in self.rows if row.turn == rows[0].turn]
+        whole = dict(zip(pool, self.policy.log_ratio(pool, kind=kind, clamp=clamp), strict=True))
+        return torch.stack([whole[row] for row in rows])
+
+
+@pytest.mark.parametrize("order", ["reverse", "natural", "random"])
+@pytest.mark.parametrize("correction", ["on", "pool_centred"])
+def test_saved_passes_leave_m_and_the_weights_as_they_are(order, correction, monkeypatch):
+    """Only ratios that a later update reads are computed; computing all gives the same result."""
+    from seeupo_recipe.algo import sequential
+
+    rows, advantages = sample_rows(17, trajectories=9)
+    advantages["t1"] = advantages["t4"] = 0.0
+    settings_ = AlgorithmSettings(order=order, correction=correction)
+
+    def weights_after(save):
+        policy = TabularPolicy(4, shared=True, seed=3, rate=0.5, surrogate=SurrogateSettings(), settings=settings_)
+        policy.anchor(rows)
+        updater = PlainUpdater(policy, rows)
+        with monkeypatch.context() as patch:
+            if not save:
+                patch.setattr(sequential, "_still_needed", lambda update, *_: list(update.rows))
+            sequential_update(plan_updates(rows, settings_, seed=2, iteration=1), advantages, updater, settings_)
+        return policy.logits[0], sum(updater.passes)
+
+    (saved, few), (plain, many) = weights_after(True), weights_after(False)
+    assert torch.equal(saved, plain)
+    assert few < many
