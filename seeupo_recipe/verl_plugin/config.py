@@ -49,11 +49,11 @@ class PluginOptions:
 
 @dataclass(frozen=True)
 class PluginConfig:
-    """Everything the trainers read beyond verl's own keys."""
+    """Everything the trainers read beyond verl's own keys; ``surrogate`` is SeeUPO's alone."""
 
     options: PluginOptions
     settings: AlgorithmSettings
-    surrogate: SurrogateSettings
+    surrogate: SurrogateSettings | None
     inner_epochs: int
 
 
@@ -74,17 +74,26 @@ def read_config(config: DictConfig) -> PluginConfig:
     settings = resolve_settings({k: v for k, v in given.items() if k in setting_names})
     if settings.step_empty_pools and options.horizon is None:
         raise ConfigError("seeupo.step_empty_pools needs seeupo.horizon, the largest number of turns")
-    if config.trainer.v1.trainer_mode.startswith("turn_rows") and options.method is None:
+    if not is_seeupo(config) and options.method is None:
         raise ConfigError(f"trainer_mode=turn_rows needs seeupo.method: one of {', '.join(BASELINES)}")
     refuse_unsupported(config)
+    surrogate = _surrogate(config) if is_seeupo(config) else None
+    return PluginConfig(options, settings, surrogate, config.actor_rollout_ref.actor.ppo_epochs)
+
+
+def is_seeupo(config: DictConfig) -> bool:
+    """Whether the config selects SeeUPO, recorded or not, rather than a baseline."""
+    return config.trainer.v1.trainer_mode.startswith("seeupo")
+
+
+def _surrogate(config: DictConfig) -> SurrogateSettings:
     actor = config.actor_rollout_ref.actor
-    surrogate = SurrogateSettings(
+    return SurrogateSettings(
         clip_low=actor.clip_ratio_low,
         clip_high=actor.clip_ratio_high,
         kl_coefficient=actor.kl_loss_coef if actor.use_kl_loss else 0.0,
         entropy_coefficient=actor.entropy_coeff,
     )
-    return PluginConfig(options, settings, surrogate, actor.ppo_epochs)
 
 
 def refuse_unsupported(config: DictConfig) -> None:
@@ -94,7 +103,7 @@ def refuse_unsupported(config: DictConfig) -> None:
         ConfigError: With the key and the value that works.
     """
     actor = config.actor_rollout_ref.actor
-    seeupo = config.trainer.v1.trainer_mode.startswith("seeupo")
+    seeupo = is_seeupo(config)
     correction = config.algorithm.get("rollout_correction") or {}
     rules = [
         ("actor_rollout_ref.actor.strategy", actor.strategy not in ("fsdp", "fsdp2"), "fsdp2"),

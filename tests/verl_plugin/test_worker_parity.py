@@ -131,3 +131,8 @@ def test_f6_an_empty_pool_takes_a_step_only_if_asked_for(cases, one_rank):
     assert asked["metrics"]["update/optimizer_steps"] == case.TURNS + 1
     assert float(asked["gradients"][0].abs().max()) == 0.0
     assert relative(asked["gradients"][1], one_rank["gradients"][0]) < 1e-2
+
+
+def test_a_learning_rate_schedule_advances_once_per_iteration(cases):
+    assert cases["scheduled"]["metrics"]["update/optimizer_steps"] == case.TURNS
+    assert cases["scheduled"]["schedule_steps"] == 1

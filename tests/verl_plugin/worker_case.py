@@ -184,13 +184,13 @@ class CaseRow:
         self.fields["zeros"] = torch.zeros(len(fields["response"]))
 
 
-def run(folder, *, rate, empty_pools=False):
+def run(folder, *, rate, empty_pools=False, schedule="constant"):
     """One iteration; returns what every rank agrees on."""
     from seeupo_recipe.algo.sequential import plan_updates, sequential_update
     from seeupo_recipe.algo.settings import AlgorithmSettings, SurrogateSettings
 
     settings = AlgorithmSettings(step_empty_pools=empty_pools)
-    worker = make_worker(folder, rate=rate)
+    worker = make_worker(folder, rate=rate, schedule=schedule)
     case = [CaseRow(r) for r in rows()]
     reference = {r.key: torch.full((len(r.fields["response"]),), -3.0) for r in case}
     updater = WorkerUpdater(worker, settings, SurrogateSettings(kl_coefficient=0.05), reference)
@@ -198,7 +198,13 @@ def run(folder, *, rate, empty_pools=False):
     advantages = {f"t{i}": float(i) / 3 - 0.8 for i in range(TRAJECTORIES)}
     plan = plan_updates(case, settings, seed=0, iteration=1, horizon=TURNS + 1)
     metrics = sequential_update(plan, advantages, updater, settings)
-    return {"old": updater.old, "gradients": updater.gradients, "after": updater.weights(), "metrics": metrics}
+    return {
+        "old": updater.old,
+        "gradients": updater.gradients,
+        "after": updater.weights(),
+        "metrics": metrics,
+        "schedule_steps": worker.engine.lr_scheduler.last_epoch,
+    }
 
 
 if __name__ == "__main__":
@@ -210,6 +216,7 @@ if __name__ == "__main__":
     if dist.get_world_size() == 1:
         results["still"] = run(folder, rate=0.0)
         results["empty"] = run(folder, rate=1e-3, empty_pools=True)
+        results["scheduled"] = run(folder, rate=1e-3, schedule="cosine")
     if dist.get_rank() == 0:
         torch.save(results, out)
     os._exit(0)
