@@ -209,7 +209,9 @@ class TurnRowsTrainer(PPOTrainerSync):
         metrics["tokens/forward"] = updater.forwarded + passes * self.current.tokens
         metrics["tokens/backward"] = updater.backwarded
         metrics.update({f"actor/{key}": value for key, value in mean_of(results).items()})
-        metrics["update/grad_norm_max"] = max(result["grad_norm"] for result in results)
+        norms = [result["grad_norm"] for result in results]
+        metrics["update/grad_norm_mean"] = sum(norms) / len(norms)
+        metrics["update/grad_norm_max"] = max(norms)
         metrics["perf/mfu/actor"] = metrics.get("actor/mfu", 0.0)
 
 
