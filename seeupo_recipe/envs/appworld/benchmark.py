@@ -61,6 +61,10 @@ class AppWorldBenchmark:
         """A new episode; of the key only the task matters, worlds are deterministic."""
         return AppWorldEnvironment(key.task_id, self._worlds.pool(), self._episodes)
 
+    def close(self) -> None:
+        """End the worlds, also those of other benchmarks with the same settings; they start again when needed."""
+        self._worlds.pool().close()
+
 
 class AppWorldMini(AppWorldBenchmark):
     """``appworld-mini`` with what a supervised warm start of a tiny policy needs.
@@ -153,7 +157,7 @@ def mini(
         FileNotFoundError: If the environment or the data is not set up (the message says what to run).
         ValueError: If the data folder was built from other task specifications.
     """
-    settings = WorldSettings(Path(root or DATA / "mini").resolve(), **{"block_seconds": 10.0, **worlds})
+    settings = WorldSettings(Path(root or DATA / "mini").resolve(), **{"block_seconds": 30.0, **worlds})
     _require_setup(settings.root, "make setup-appworld")
     built = (settings.root / "content_hash.txt").read_text()
     if built != mini_tasks.content_hash():

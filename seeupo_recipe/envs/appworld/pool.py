@@ -10,6 +10,7 @@ the number of episodes in flight.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import secrets
@@ -80,7 +81,8 @@ class _Host:
         return os.pread(self._log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES)).decode(errors="replace")
 
     def close(self) -> None:
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # an unsent command to a host that is gone
+            self._process.stdin.close()
         try:
             self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:

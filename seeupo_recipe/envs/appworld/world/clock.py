@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 
 def monotonic() -> float:
     """Seconds on the monotonic clock, through a call that freezegun leaves alone."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
-
-
-def parse(text: str) -> datetime:
-    return datetime.fromisoformat(text)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from appworld.apps import build_main_app, get_all_apps
-from appworld.apps.api_lib import unset_local_date_and_time
+from appworld.apps.api_lib import set_local_date_and_time, set_local_random_seed
 from appworld.apps.model_lib import (
     CachedDBHandler,
+    Database,
     ModelHashHandler,
     get_cached_db_engine,
     get_db_home_path,
@@ -51,18 +52,23 @@ class Engine:
         self._api_names = {app: frozenset(names) for app, names in api_names().items()}
         self._app = build_main_app(_ALL_APPS)
         self._task: Task | None = None
+        self._now = DEFAULT_SYSTEM_DATETIME
+        self._engine_details: dict[Any, Any] = {}
+        _remember_engine_details(self._engine_details)
 
     def warm_up(self) -> None:
         """Do once what every world would do at first use, on the base databases and without any task.
 
-        Leaves no thread, connection or task data behind, so that the process may be forked.
+        Leaves the clock frozen at AppWorld's default date, and no thread, connection or task data behind,
+        so that the process may be forked.
         """
+        set_local_date_and_time(self._now)
         base = get_db_home_path(storage_type="disk", type="base")
         starts = get_db_home_path(storage_type="memory", type="task_input", task_id="warm_up")
         ends = get_db_home_path(storage_type="memory", type="task_output", task_id="warm_up")
         start = ModelCollection.load(to_db_home_path=starts, from_db_home_path=base, load_apps=[*_APPS, "admin"])
         end = ModelCollection.load(to_db_home_path=ends, from_db_home_path=base, load_apps=_APPS)
-        self._connect(ends, base, DEFAULT_SYSTEM_DATETIME)
+        self._connect(ends, base)
         self._requester.request("api_docs", "show_app_descriptions")
         for app, names in self._api_names.items():
             if "login" in names:
@@ -87,11 +93,15 @@ class Engine:
         task = Task.load(task_id=task_id, load_ground_truth=False)
         if task.db_version != DB_VERSION:
             raise ValueError(f"task {task_id} has database version {task.db_version}, this package has {DB_VERSION}")
+        if task.datetime != self._now:
+            set_local_date_and_time(task.datetime)
+            self._now = task.datetime
+        set_local_random_seed(RANDOM_SEED)
         self._home = get_db_home_path(storage_type="memory", type="task_output", task_id=task_id)
         self._models = ModelCollection.load(
             to_db_home_path=self._home, from_db_home_path=task.models_from_db_home_path, load_apps=task.allowed_apps
         )
-        self._connect(self._home, task.models_from_db_home_path, task.datetime)
+        self._connect(self._home, task.models_from_db_home_path)
         self._task = task
         return task
 
@@ -147,23 +157,31 @@ class Engine:
         return {"passed": passed, "failed": failed, "difficulty": truth.metadata["difficulty"], "error": error}
 
     def close(self) -> None:
-        """Drop the open task's databases and let the clock run."""
-        for freezer in Requester.time_freezers_or_ids:
-            unset_local_date_and_time(freezer)
-        Requester.time_freezers_or_ids.clear()
+        """Drop the open task's databases."""
         CachedDBHandler.reset()
         ModelHashHandler.reset()
+        self._engine_details.clear()
         self._task = None
 
-    def _connect(self, home: str, source: str, date_and_time: Any) -> None:
+    def _connect(self, home: str, source: str) -> None:
         if _ALL_APPS not in Requester.clients:
             Requester.clients[_ALL_APPS] = TestClient(self._app).__enter__()
         self._requester = Requester(
             to_db_home_path=home,
             from_db_home_path=source,
-            date_and_time=date_and_time,
-            random_seed=RANDOM_SEED,
             load_apps=_APPS,
             raise_on_failure=True,
             max_num_requests=MAX_API_CALLS_PER_BLOCK,
         )
+
+
+def _remember_engine_details(memory: dict[Any, Any]) -> None:
+    """Look up a database's url, path and connection once: AppWorld does it at every switch between databases."""
+    details = Database._get_engine_to_details
+
+    def remembered(engine: Any) -> Any:
+        if engine not in memory:
+            memory[engine] = details(engine)
+        return memory[engine]
+
+    Database._get_engine_to_details = staticmethod(remembered)

@@ -31,6 +31,7 @@ from .interpreter import Limits
 from .server import World, serve
 
 _POLL_SECONDS = 1.0
+_exit = os._exit  # AppWorld's guard disables the name in os
 
 
 class Host:
@@ -43,7 +44,7 @@ class Host:
         self._engine.warm_up()
         self._api_names = api_names()
         self._controls: dict[int, socket.socket] = {}
-        self._children: set[int] = set()
+        self.children: set[int] = set()
 
     def world(self) -> dict[str, Any]:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -69,10 +70,10 @@ class Host:
         return {"pid": pid}
 
     def kill(self, pids: list[int]) -> dict[str, Any]:
-        for pid in self._children.intersection(pids):
+        for pid in self.children.intersection(pids):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            self._children.discard(pid)
+            self.children.discard(pid)
             control = self._controls.pop(pid, None)
             if control is not None:
                 control.close()
@@ -82,7 +83,7 @@ class Host:
         parent = os.getpid()
         pid = os.fork()
         if pid:
-            self._children.add(pid)
+            self.children.add(pid)
             return pid
         try:
             sandbox.die_with_parent(parent)
@@ -91,7 +92,7 @@ class Host:
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(1)
+            _exit(1)
 
 
 def main() -> None:
@@ -116,6 +117,7 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             _say(replies, {"error": f"{type(error).__name__}: {error}"})
+    host.kill(list(host.children))
 
 
 def _take_standard_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -18,6 +18,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from textwrap import dedent
 from typing import Any
 
@@ -56,7 +57,7 @@ class Interpreter:
         self._limits = limits
 
     def start(self, date_and_time: Any, seed: int) -> None:
-        """Freeze the interpreter's clock at the task's time and seed its ``random``."""
+        """Freeze the interpreter's clock at the task's date and seed its ``random``."""
         self._socket.sendall(_encode({"now": date_and_time.isoformat(), "seed": seed}))
 
     def run(self, code: str, handle_api: ApiHandler) -> str:
@@ -148,7 +149,8 @@ def serve_interpreter(connection: socket.socket, api_names: Mapping[str, Sequenc
     while True:
         message = _receive(connection)
         if "now" in message:
-            set_local_date_and_time(clock.parse(message["now"]))
+            if message["now"] != datetime.now().isoformat():
+                set_local_date_and_time(datetime.fromisoformat(message["now"]))
             set_local_random_seed(message["seed"])
             continue
         count += 1
@@ -156,12 +158,15 @@ def serve_interpreter(connection: socket.socket, api_names: Mapping[str, Sequenc
 
 
 def _run(code: str, count: int, namespace: dict[str, Any], guard: SafetyGuard, limits: Limits) -> str:
+    code = code.strip()
+    if not code:
+        return "No code available to execute."
     output = _BoundedOutput(limits.output_chars)
     sys.stdout = sys.stderr = output
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, limits.seconds)
-            failure = _execute(code.strip(), f"<python-input-{count}>", namespace, guard)
+            failure = _execute(code, f"<python-input-{count}>", namespace, guard)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except _TimeOut:
@@ -173,9 +178,7 @@ def _run(code: str, count: int, namespace: dict[str, Any], guard: SafetyGuard, l
 
 
 def _execute(code: str, file_name: str, namespace: dict[str, Any], guard: SafetyGuard) -> str | None:
-    if not code:
-        return "No code available to execute."
-    linecache.cache[file_name] = (len(code), None, code.splitlines(keepends=True), file_name)
+    linecache.cache[file_name] = (len(code), None, f"{code}\n".splitlines(keepends=True), file_name)
     try:
         is_safe, reason = guard.is_syntax_safe(code)
         if not is_safe:
@@ -204,8 +207,10 @@ class _TimeOut(BaseException):
     pass
 
 
-class _OutputLimit(Exception):
-    pass
+class OutputLimit(Exception):
+    """The policy's code printed too much."""
+
+    __module__ = "builtins"  # shown without a module in the traceback
 
 
 class _BoundedOutput(io.StringIO):
@@ -217,7 +222,7 @@ class _BoundedOutput(io.StringIO):
         super().write(text[: self._left])
         self._left -= min(len(text), self._left)
         if not self._left:
-            raise _OutputLimit(f"more than {self._limit} characters of output")
+            raise OutputLimit(f"more than {self._limit} characters of output")
         return len(text)
 
 
