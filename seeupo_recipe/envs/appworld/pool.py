@@ -36,6 +36,10 @@ class HostDied(RuntimeError):
     """The host process is gone or does not answer."""
 
 
+class PoolExhausted(RuntimeError):
+    """No world became free for a long time: more episodes are held open than there are worlds."""
+
+
 @dataclass(frozen=True)
 class HostCommand:
     """How to start a host.
@@ -65,16 +69,26 @@ class _Host:
             stderr=self._log,
             env={**command.environment, "SEEUPO_WORLD_TOKEN": token},
             cwd=command.directory,
+            start_new_session=True,  # Ctrl-C is for the driver
         )
         self._read(command.startup_seconds)
 
     def request(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Have ``operation`` carried out.
+
+        Raises:
+            HostDied: If there is no answer.
+            WorldDied: If the host cannot do it (only operations on a dead world fail).
+        """
         try:
             self._process.stdin.write(json.dumps({"op": operation, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
             raise HostDied(f"the world host ended: {error}\n{self.log_tail()}") from error
-        return self._read(_OPERATION_SECONDS)
+        reply = self._read(_OPERATION_SECONDS)
+        if "error" in reply:
+            raise WorldDied(f"{operation}: {reply['error']}")
+        return reply
 
     def log_tail(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
@@ -98,10 +112,7 @@ class _Host:
         if not line:
             self._process.kill()
             raise HostDied(f"the world host ended or gave no answer within {timeout:g} s\n{self.log_tail()}")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise HostDied(f"the world host failed: {reply['error']}\n{self.log_tail()}")
-        return reply
+        return json.loads(line)
 
 
 class World:
@@ -132,17 +143,21 @@ class World:
 class WorldPool:
     """See the module's description. Thread-safe; made for one process (not for its forks)."""
 
-    def __init__(self, command: HostCommand, size: int, recycle_after: int) -> None:
-        """Args:
-        command: Starts the host.
-        size: Most worlds at the same time.
-        recycle_after: Episodes after which a world is replaced.
+    def __init__(self, command: HostCommand, size: int, recycle_after: int, wait_seconds: float = 1800.0) -> None:
+        """Make a pool; nothing starts before the first :meth:`acquire`.
+
+        Args:
+            command: Starts the host.
+            size: Most worlds at the same time.
+            recycle_after: Episodes after which a world is replaced.
+            wait_seconds: Longest wait for a free world.
         """
         if size < 1 or recycle_after < 1:
             raise ValueError(f"size and recycle_after must be at least 1, got {size} and {recycle_after}")
         self._command = command
         self._size = size
         self._recycle_after = recycle_after
+        self._wait_seconds = wait_seconds
         self._token = secrets.token_hex(16)
         self._free = threading.Semaphore(size)
         self._lock = threading.RLock()
@@ -157,18 +172,27 @@ class WorldPool:
         Raises:
             HostDied: If the host cannot be started.
             WorldDied: If a new world does not come up.
+            PoolExhausted: If no world becomes free within ``wait_seconds``.
         """
-        self._free.acquire()
+        if not self._free.acquire(timeout=self._wait_seconds):
+            raise PoolExhausted(
+                f"no world became free within {self._wait_seconds:g} s: an episode holds its world until it is "
+                f"closed, so `worlds` ({self._size}) must not be below the number of episodes stepped together"
+            )
         try:
-            with self._lock:
-                world = self._idle.pop() if self._idle else self._new_world()
-            try:
-                self.send_interpreter(world)
-                world.post("health", _HEALTH_SECONDS)
-            except (HostDied, WorldDied):
-                self._discard(world)
-                raise
-            return world
+            while True:
+                with self._lock:
+                    used = bool(self._idle)
+                    world = self._idle.pop() if used else self._new_world()
+                try:
+                    self.send_interpreter(world)
+                    world.post("health", _HEALTH_SECONDS)
+                    return world
+                except WorldDied:
+                    self.counts["lost"] += 1
+                    self._discard(world)
+                    if not used:
+                        raise
         except BaseException:
             self._free.release()
             raise

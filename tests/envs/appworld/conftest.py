@@ -19,11 +19,11 @@ def fake_pool(tmp_path):
     """Makes pools on the fake host and ends them."""
     pools = []
 
-    def make(size=4, recycle_after=100, arguments=()):
+    def make(size=4, recycle_after=100, arguments=(), **options):
         command = HostCommand(
             [sys.executable, str(HERE / "fake_host.py"), *arguments], {}, tmp_path, startup_seconds=60
         )
-        pools.append(WorldPool(command, size, recycle_after))
+        pools.append(WorldPool(command, size, recycle_after, **options))
         return pools[-1]
 
     yield make

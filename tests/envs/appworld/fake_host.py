@@ -127,7 +127,10 @@ def main():
         if request["op"] == "world":
             reply = world(token)
         elif request["op"] == "interpreter":
-            reply = {"pid": fork(lambda: time.sleep(600))}
+            alive = os.waitpid(request["world"], os.WNOHANG)[0] == 0
+            reply = {"pid": fork(lambda: time.sleep(600))} if alive else {"error": "that world is dead"}
+            if not alive:
+                children.discard(request["world"])
         else:
             reply = kill(request["pids"])
         print(json.dumps(reply), flush=True)

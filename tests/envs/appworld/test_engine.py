@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -213,10 +214,10 @@ BLOCKS = [
 @pytest.fixture(scope="module")
 def original(tmp_path_factory, appworld_installed):
     """Plays blocks in AppWorld's own class, in a folder of its own."""
-    root = tmp_path_factory.mktemp("original")
-    (root / "data").symlink_to(DATA / "mini" / "data")
 
-    def run(episodes):
+    def run(episodes, source=DATA / "mini"):
+        root = tmp_path_factory.mktemp("original")
+        (root / "data").symlink_to(source / "data")
         output = subprocess.run(
             [str(VENV / "bin" / "python"), "-W", "ignore", str(Path(__file__).with_name("original.py"))],
             input=json.dumps(episodes),
@@ -250,6 +251,34 @@ def test_outputs_equal_those_of_appworlds_own_class(bench, original):
         pair for pair in zip(BLOCKS, ours, theirs["outputs"], strict=True) if pair[1].rstrip() != pair[2].rstrip()
     ]
     assert differing == []
+
+
+def test_a_task_with_another_date_sees_that_date_and_the_next_one_its_own(bench, original, tmp_path):
+    task_id = one_task_per_family(bench)["note"]
+    (tmp_path / "data" / "tasks").mkdir(parents=True)
+    for name in ("api_docs", "base_dbs", "datasets"):
+        (tmp_path / "data" / name).symlink_to(DATA / "mini" / "data" / name)
+    shutil.copytree(DATA / "mini" / "data" / "tasks" / task_id, tmp_path / "data" / "tasks" / task_id)
+    shutil.copy(DATA / "mini" / "content_hash.txt", tmp_path)
+    later = tmp_path / "data" / "tasks" / task_id.replace("dev", "later")
+    shutil.copytree(DATA / "mini" / "data" / "tasks" / task_id, later)
+    specs = json.loads((later / "specs.json").read_text())
+    (later / "specs.json").write_text(json.dumps(specs | {"datetime": "2024-02-29T08:30:00"}))
+    blocks = [
+        LOGIN + "print(datetime.datetime.now(), pendulum.now(), datetime.date.today())",
+        "apis.simple_note.create_note(title='x', content='y', access_token=token('simple_note'))",
+        "print(apis.simple_note.search_notes(access_token=token('simple_note'))[0])",
+    ]
+    other = appworld_mini(root=tmp_path, worlds=1)
+    try:
+        played = [raw_play(other, name, blocks)[0] for name in (later.name, task_id, later.name, task_id)]
+    finally:
+        other.close()
+    assert "2024-02-29 08:30:00" in played[0][0] and "2024-02-29T08:30:00" in played[0][2]
+    assert "2023-05-18 12:00:00" in played[1][0] and "2023-05-18T12:00:00" in played[1][2]
+    assert played[2:] == played[:2]
+    theirs = original([[later.name, blocks], [task_id, blocks]], tmp_path)
+    assert [verdict["outputs"] for verdict in theirs] == played[:2]
 
 
 def test_evaluations_equal_those_of_appworlds_own_class(bench, original):

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from seeupo_recipe.envs.appworld.client import WorldClient, WorldDied, WorldError
-from seeupo_recipe.envs.appworld.pool import HostDied
+from seeupo_recipe.envs.appworld.pool import HostDied, PoolExhausted
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[2]
@@ -120,6 +120,26 @@ def test_a_hanging_world_is_noticed(fake_pool):
     world.post("reset", SECONDS, task_id="t")
     with pytest.raises(WorldDied, match="timed out"):
         world.post("execute", 0.5, code="hang")
+
+
+def test_a_world_that_dies_while_idle_is_replaced_and_no_other_suffers(fake_pool):
+    pool = fake_pool()
+    busy, idle = pool.acquire(), pool.acquire()
+    pool.release(idle, healthy=True)
+    os.kill(idle.pid, signal.SIGKILL)
+    wait_until(lambda: not alive(idle.pid))
+    assert pool.acquire().pid not in (idle.pid, busy.pid)
+    assert busy.post("health", SECONDS) == {"status": "ready"}
+    assert (pool.counts["lost"], pool.counts["hosts"]) == (1, 1)
+
+
+def test_waiting_for_ever_is_an_error_that_names_the_reason(fake_pool):
+    pool = fake_pool(size=1, wait_seconds=0.1)
+    world = pool.acquire()
+    with pytest.raises(PoolExhausted, match="stepped together"):
+        pool.acquire()
+    pool.release(world, healthy=True)
+    assert pool.acquire() is world
 
 
 def test_a_world_refuses_strangers(fake_pool):

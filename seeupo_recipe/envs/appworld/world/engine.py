@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from appworld.apps import build_main_app, get_all_apps
-from appworld.apps.api_lib import set_local_date_and_time, set_local_random_seed
+from appworld.apps.api_lib import set_local_date_and_time, set_local_random_seed, unset_local_date_and_time
 from appworld.apps.model_lib import (
     CachedDBHandler,
     Database,
@@ -52,7 +52,7 @@ class Engine:
         self._api_names = {app: frozenset(names) for app, names in api_names().items()}
         self._app = build_main_app(_ALL_APPS)
         self._task: Task | None = None
-        self._now = DEFAULT_SYSTEM_DATETIME
+        self._freezer: Any = None
         self._engine_details: dict[Any, Any] = {}
         _remember_engine_details(self._engine_details)
 
@@ -62,7 +62,7 @@ class Engine:
         Leaves the clock frozen at AppWorld's default date, and no thread, connection or task data behind,
         so that the process may be forked.
         """
-        set_local_date_and_time(self._now)
+        set_local_date_and_time(DEFAULT_SYSTEM_DATETIME)
         base = get_db_home_path(storage_type="disk", type="base")
         starts = get_db_home_path(storage_type="memory", type="task_input", task_id="warm_up")
         ends = get_db_home_path(storage_type="memory", type="task_output", task_id="warm_up")
@@ -93,9 +93,8 @@ class Engine:
         task = Task.load(task_id=task_id, load_ground_truth=False)
         if task.db_version != DB_VERSION:
             raise ValueError(f"task {task_id} has database version {task.db_version}, this package has {DB_VERSION}")
-        if task.datetime != self._now:
-            set_local_date_and_time(task.datetime)
-            self._now = task.datetime
+        if task.datetime != DEFAULT_SYSTEM_DATETIME:
+            self._freezer = set_local_date_and_time(task.datetime)
         set_local_random_seed(RANDOM_SEED)
         self._home = get_db_home_path(storage_type="memory", type="task_output", task_id=task_id)
         self._models = ModelCollection.load(
@@ -157,7 +156,10 @@ class Engine:
         return {"passed": passed, "failed": failed, "difficulty": truth.metadata["difficulty"], "error": error}
 
     def close(self) -> None:
-        """Drop the open task's databases."""
+        """Drop the open task's databases and go back to the default date."""
+        if self._freezer is not None:
+            unset_local_date_and_time(self._freezer)
+            self._freezer = None
         CachedDBHandler.reset()
         ModelHashHandler.reset()
         self._engine_details.clear()

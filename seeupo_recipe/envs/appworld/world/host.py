@@ -8,6 +8,8 @@ The driver (:mod:`seeupo_recipe.envs.appworld.pool`) speaks JSON lines with it o
 ``{"op": "kill", "pids": [...]}``         ``{}``, when they are gone
 ========================================  ==========================================
 
+A command that cannot be carried out (a world is dead, say) is answered by ``{"error": ...}``.
+
 The host never loads a task, so what it forks as an interpreter knows of none. It ends when stdin is
 closed or the driver is gone, and everything it forked ends with it.
 """
@@ -63,10 +65,15 @@ class Host:
 
     def interpreter(self, world: int) -> dict[str, Any]:
         ours, theirs = socket.socketpair()
-        pid = self._fork(lambda: interpreter.serve_interpreter(theirs, self._api_names, self._limits), keep=(theirs,))
-        socket.send_fds(self._controls[world], [b"i"], [ours.fileno()])
-        ours.close()
-        theirs.close()
+        with ours, theirs:
+            pid = self._fork(
+                lambda: interpreter.serve_interpreter(theirs, self._api_names, self._limits), keep=(theirs,)
+            )
+            try:
+                socket.send_fds(self._controls[world], [b"i"], [ours.fileno()])
+            except OSError:
+                self.kill([pid])
+                raise
         return {"pid": pid}
 
     def kill(self, pids: list[int]) -> dict[str, Any]:
