@@ -129,8 +129,8 @@ def official(
         execute_seconds=_execute_seconds(settings),
         retries=retries,
     )
-    digest = hashlib.sha256(json.dumps(lists).encode()).hexdigest()[:12]
-    return AppWorldBenchmark("appworld", _version(digest), settings, episodes, max_new_tokens)
+    version = _version(_official_digest(settings.root / "data", lists))
+    return AppWorldBenchmark("appworld", version, settings, episodes, max_new_tokens)
 
 
 def mini(
@@ -178,6 +178,16 @@ def mini(
 
 def _execute_seconds(settings: WorldSettings) -> float:
     return settings.block_seconds + settings.grace_seconds + 10.0
+
+
+def _official_digest(data: Path, lists: dict[str, list[str]]) -> str:
+    """Hash of the lists and of what their tasks' scores depend on."""
+    digest = hashlib.sha256(json.dumps(lists).encode())
+    for task_id in sorted(task_id for task_ids in lists.values() for task_id in task_ids):
+        folder = data / "tasks" / task_id
+        for path in (*sorted(folder.glob("**/*.json")), folder / "ground_truth" / "evaluation.py"):
+            digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()[:12]
 
 
 def _version(digest: str) -> str:

@@ -31,6 +31,7 @@ class EpisodeSettings:
         reward: Kind of reward.
         execute_seconds: How long the world may take for one code block, its own limits included.
         retries: How often a lost world is replaced within one episode.
+        request_seconds: How long the world may take to open or evaluate a task.
     """
 
     max_turns: int
@@ -49,8 +50,8 @@ class AppWorldEnvironment:
     """An episode of one task; see :class:`seeupo_recipe.envs.base.Environment`.
 
     If the world dies or hangs, the episode goes on in another one: the code blocks so far are run again
-    (everything in a world is deterministic) and must give the same outputs. When ``retries`` worlds were
-    lost, or a replay differs, the episode is an :class:`EnvironmentFailure`.
+    (everything in a world is deterministic) and must give the same outputs. When more than ``retries``
+    worlds were lost, or a replay differs, the episode is an :class:`EnvironmentFailure`.
     """
 
     def __init__(self, task_id: str, pool: WorldPool, settings: EpisodeSettings) -> None:
@@ -59,6 +60,7 @@ class AppWorldEnvironment:
         self._settings = settings
         self._world: World | None = None
         self._lost_worlds = 0
+        self._opened: dict[str, Any] = {}
         self._history: list[tuple[str, dict[str, Any]]] = []
         self._messages: list[str] = []
         self._completed = False
@@ -99,7 +101,7 @@ class AppWorldEnvironment:
                 "truncated": not self._completed,
                 "turns": len(self._messages),
                 "turns_without_code": self._without_code,
-                "interpreters_lost": sum(reply["interpreter_lost"] is not None for _, reply in self._history),
+                "interpreters_lost": sum(reply["interpreter_lost"] for _, reply in self._history),
                 "worlds_lost": self._lost_worlds,
                 "evaluation_error": verdict["error"],
             },

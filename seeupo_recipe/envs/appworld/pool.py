@@ -9,7 +9,6 @@ the number of episodes in flight.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -71,7 +70,11 @@ class _Host:
             cwd=command.directory,
             start_new_session=True,  # Ctrl-C is for the driver
         )
-        self._read(command.startup_seconds)
+        try:
+            self._read(command.startup_seconds)
+        except HostDied:
+            self.close()
+            raise
 
     def request(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Have ``operation`` carried out.
@@ -164,7 +167,6 @@ class WorldPool:
         self._host: _Host | None = None
         self._idle: list[World] = []
         self.counts: Counter[str] = Counter()
-        atexit.register(self.close)
 
     def acquire(self) -> World:
         """Wait for a free world; it is healthy and has a fresh interpreter.
@@ -219,10 +221,9 @@ class WorldPool:
         world.interpreter_pid = self._request(world.host, "interpreter", world=world.pid)["pid"]
 
     def close(self) -> None:
-        """End the host and with it every world."""
+        """End the host and with it every world; the next :meth:`acquire` starts another."""
         with self._lock:
             host, self._host, self._idle = self._host, None, []
-        atexit.unregister(self.close)
         if host is not None:
             host.close()
 

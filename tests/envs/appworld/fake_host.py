@@ -35,7 +35,7 @@ class FakeWorld:
 
     def execute(self, code):
         verb, _, rest = code.partition(" ")
-        output, lost = "", None
+        output, lost = "", False
         if verb == "say":
             output = rest
         elif verb == "complete":
@@ -51,7 +51,7 @@ class FakeWorld:
         elif verb == "hang":
             time.sleep(600)
         elif verb == "lose":
-            lost = "EOFError"
+            lost = True
         elif verb == "pid":
             output = str(os.getpid())
         return {"output": output, "interpreter_lost": lost, "completed": self.completed}

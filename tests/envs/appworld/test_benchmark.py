@@ -64,11 +64,18 @@ def test_the_official_lists(installed, official_root):
     assert (bench.max_turns, bench.max_new_tokens, bench.blocking) == (10, 3000, True)
 
 
-def test_the_version_follows_the_lists(installed, official_root, tmp_path):
+def test_the_version_follows_the_lists_and_the_ground_truth(installed, official_root, tmp_path):
     before = load_benchmark("appworld", root=official_root).version
+    truth = official_root / "data" / "tasks" / "de000_1" / "ground_truth"
+    truth.mkdir()
+    versions = {before}
+    for name in ("answer.json", "evaluation.py"):
+        (truth / name).write_text("3")
+        versions.add(load_benchmark("appworld", root=official_root).version)
     path = official_root / "data" / "datasets" / "dev.txt"
     path.write_text(path.read_text().replace("de000_1", "de999_1"))
-    assert load_benchmark("appworld", root=official_root).version != before
+    versions.add(load_benchmark("appworld", root=official_root).version)
+    assert len(versions) == 4
     assert "0.1.3.post1" in before
 
 

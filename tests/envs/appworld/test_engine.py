@@ -299,6 +299,17 @@ def test_evaluations_equal_those_of_appworlds_own_class(bench, original):
         assert sorted(ours["failed"]) == verdict["failed"]
 
 
-def test_a_task_that_does_not_exist_is_an_environment_failure(bench):
-    with pytest.raises(EnvironmentFailure, match="nothing_1"):
-        play(bench, "nothing_1", [])
+def test_a_task_that_does_not_exist_is_an_environment_failure_and_leaves_a_usable_world(appworld_installed):
+    one_world = appworld_mini(worlds=1)
+    try:
+        with pytest.raises(EnvironmentFailure, match="nothing_1"):
+            play(one_world, "nothing_1", [])
+        _, outcome = one_world.demonstrate(one_world.task_ids("dev")[0], np.random.default_rng(0), 0.0)
+        assert outcome.success and outcome.info["interpreters_lost"] == 0
+    finally:
+        one_world.close()
+
+
+def test_annotations_and_futures_of_the_interpreter_do_not_leak_into_the_code(bench):
+    outputs, _, _ = raw_play(bench, bench.task_ids("dev")[0], ["def f(x: int): pass\nprint(f.__annotations__)"])
+    assert "<class 'int'>" in outputs[0]

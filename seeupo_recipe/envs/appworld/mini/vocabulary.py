@@ -1,7 +1,8 @@
 """The closed word-level vocabulary of ``appworld-mini``.
 
-``PRETOKENIZER`` splits any text without loss: joined, the pieces give the text back. A word or digit
-carries the space before it; an API's full name is one piece; symbols next to each other are one piece.
+``PRETOKENIZER`` splits any text without loss: joined, the pieces give the text back. A space is a piece
+of its own, so that a word is the same piece wherever it stands and can be copied as it is; an API's full
+name is one piece; symbols next to each other are one piece.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 
 from .families import APPS, FAMILIES, FIRST_NAMES, LAST_NAMES, PROFILE_FIELDS, SEXES, WORDS
 
-PRETOKENIZER = r"```python\n|\n```| ?apis\.[a-z_]+\.[a-z_]+| ?[A-Za-z_]+| ?[0-9]| ?[^\sA-Za-z0-9_]+|\s"
+PRETOKENIZER = r"```python\n|\n```|apis\.[a-z_]+\.[a-z_]+|[A-Za-z_]+|[0-9]|[^\sA-Za-z0-9_]+|\s"
 
 _MESSAGE = "```python\n{}\n```"
 _OUTPUTS = (
@@ -21,6 +22,7 @@ _OUTPUTS = (
     "37.0",
     "Ana amber@mail.com\nBob birch@mail.com",
     "1 amber birch\n2 cedar",
+    "\n[... 33 of 81 tokens left out ...]\n",
 )
 _ERRORS = (
     'Error: {"message":"Invalid credentials"}',
@@ -54,4 +56,4 @@ def vocabulary() -> tuple[str, ...]:
     texts.append(_MESSAGE.format('apis.supervisor.complete_task(answer="amber@mail.com")'))
     texts.append(_MESSAGE.format('apis.supervisor.complete_task(answer="37.0")'))
     words = [*WORDS, *FIRST_NAMES, *LAST_NAMES, *SEXES, *APPS, *PROFILE_FIELDS, *"0123456789"]
-    return tuple(sorted({piece for text in texts for piece in pieces(text)} | set(words) | {f" {w}" for w in words}))
+    return tuple(sorted({piece for text in texts for piece in pieces(text)} | set(words)))

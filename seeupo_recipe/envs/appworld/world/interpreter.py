@@ -11,11 +11,13 @@ from __future__ import annotations
 import io
 import json
 import linecache
+import os
 import re
 import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,9 +29,11 @@ from appworld.common.safety_guard import SafetyGuard
 from appworld.common.utils import CustomErrorMessageMunch, get_stack_trace_from_exception
 from appworld.environment import TRUE_AVAILABLE_IMPORTS
 
-from . import clock, sandbox
+from . import sandbox
 
 _MAX_FRAME = 16 * 2**20
+_START_SECONDS = 30.0
+_STANDARD_ERROR = 2
 _LENGTH = struct.Struct("!I")
 
 ApiHandler = Callable[[str, str, dict[str, Any]], Any]
@@ -57,8 +61,17 @@ class Interpreter:
         self._limits = limits
 
     def start(self, date_and_time: Any, seed: int) -> None:
-        """Freeze the interpreter's clock at the task's date and seed its ``random``."""
-        self._socket.sendall(_encode({"now": date_and_time.isoformat(), "seed": seed}))
+        """Freeze the interpreter's clock at the task's date and seed its ``random``.
+
+        Raises:
+            InterpreterDied: If the process did not come up, locked down and ready.
+        """
+        self._socket.settimeout(_START_SECONDS)
+        try:
+            self._socket.sendall(_encode({"now": date_and_time.isoformat(), "seed": seed}))
+            _receive(self._socket)
+        except (OSError, EOFError) as error:
+            raise InterpreterDied("the interpreter did not start; the host's log says why") from error
 
     def run(self, code: str, handle_api: ApiHandler) -> str:
         """Run one code block and return its output; ``handle_api`` answers its API calls.
@@ -91,7 +104,7 @@ class Interpreter:
         self._socket.sendall(_encode(message))
 
     def _deadline(self) -> float:
-        return clock.monotonic() + self._limits.seconds + self._limits.grace_seconds
+        return _monotonic() + self._limits.seconds + self._limits.grace_seconds
 
 
 def _encode(message: Any) -> bytes:
@@ -121,8 +134,13 @@ def _receive_exactly(connection: socket.socket, length: int, deadline: float | N
     return b"".join(parts)
 
 
+def _monotonic() -> float:
+    """Real seconds, through a call that AppWorld's frozen clock leaves alone."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
 def _remaining(deadline: float) -> float:
-    remaining = deadline - clock.monotonic()
+    remaining = deadline - _monotonic()
     if remaining <= 0:
         raise TimeoutError
     return remaining
@@ -141,9 +159,10 @@ def serve_interpreter(connection: socket.socket, api_names: Mapping[str, Sequenc
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(TRUE_AVAILABLE_IMPORTS, namespace)
     namespace |= {"print": _print, "input": _input, "apis": _api_stubs(connection, api_names, _Alarm())}
-    sandbox.close_all_but(connection.fileno())
     sandbox.limit_memory(limits.memory_mb)
+    sandbox.close_all_but(connection.fileno(), _STANDARD_ERROR)
     sandbox.lock_down()
+    os.close(_STANDARD_ERROR)
     guard.enable()
     count = 0
     while True:
@@ -152,6 +171,7 @@ def serve_interpreter(connection: socket.socket, api_names: Mapping[str, Sequenc
             if message["now"] != datetime.now().isoformat():
                 set_local_date_and_time(datetime.fromisoformat(message["now"]))
             set_local_random_seed(message["seed"])
+            connection.sendall(_encode({"ready": True}))
             continue
         count += 1
         connection.sendall(_encode({"output": _run(message["code"], count, namespace, guard, limits)}))
@@ -183,7 +203,7 @@ def _execute(code: str, file_name: str, namespace: dict[str, Any], guard: Safety
         is_safe, reason = guard.is_syntax_safe(code)
         if not is_safe:
             return reason
-        program = compile(code, file_name, "exec")
+        program = compile(code, file_name, "exec", dont_inherit=True)
     except SyntaxError as error:
         return f"Syntax error in line:\n{(error.text or '').rstrip()}\nMessage: {error.msg}"
     except Exception as error:

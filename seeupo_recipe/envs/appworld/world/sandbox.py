@@ -147,9 +147,10 @@ def lock_down() -> None:
         (ret, 0, 0, _RET_ALLOW),
     ]
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
+    instructions = ctypes.create_string_buffer(code, len(code))
+    loaded = _Program(len(program), ctypes.addressof(instructions))
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(_Program(len(program), ctypes.addressof(buffer))))
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(loaded))
 
 
 def _prctl(option: int, argument: int, pointer: int = 0) -> None:

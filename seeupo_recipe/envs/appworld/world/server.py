@@ -31,9 +31,10 @@ class World:
         return {"status": "ready"}
 
     def reset(self, task_id: str) -> dict[str, Any]:
-        """Open a task; the driver has had a fresh interpreter sent before."""
+        """Open a task for the interpreter that the driver has had sent."""
+        self._receive_interpreter()
         self._task = self._engine.open(task_id)
-        self.interpreter()
+        self._interpreter.start(self._task.datetime, RANDOM_SEED)
         supervisor = {key: self._task.supervisor[key] for key in ("first_name", "last_name", "email", "phone_number")}
         return {
             "task_id": task_id,
@@ -44,11 +45,8 @@ class World:
         }
 
     def interpreter(self) -> dict[str, Any]:
-        """Take the interpreter that the host has sent over the control socket."""
-        if self._interpreter is not None:
-            self._interpreter.close()
-        _, (descriptor,), _, _ = socket.recv_fds(self._control, 1, 1)
-        self._interpreter = Interpreter(socket.socket(fileno=descriptor), self._limits)
+        """Go on with another interpreter that the driver has had sent."""
+        self._receive_interpreter()
         self._interpreter.start(self._task.datetime, RANDOM_SEED)
         return {}
 
@@ -56,15 +54,22 @@ class World:
         """Run one code block; ``interpreter_lost`` says that its process has to be replaced."""
         self._engine.begin_block()
         try:
-            output, lost = self._interpreter.run(code, self._engine.call), None
-        except InterpreterDied as death:
-            output, lost = "", str(death)
+            output, lost = self._interpreter.run(code, self._engine.call), False
+        except InterpreterDied:
+            traceback.print_exc()
+            output, lost = "", True
         self._engine.begin_block()
         return {"output": output, "interpreter_lost": lost, "completed": self._engine.completed()}
 
     def evaluate(self) -> dict[str, Any]:
         """Passed and failed requirements of the task's evaluation program."""
         return self._engine.evaluate()
+
+    def _receive_interpreter(self) -> None:
+        if self._interpreter is not None:
+            self._interpreter.close()
+        _, (descriptor,), _, _ = socket.recv_fds(self._control, 1, 1)
+        self._interpreter = Interpreter(socket.socket(fileno=descriptor), self._limits)
 
 
 def serve(listener: socket.socket, world: World, token: str) -> None:
@@ -81,6 +86,7 @@ def serve(listener: socket.socket, world: World, token: str) -> None:
                 return self._reply(403, {"error": "wrong token"})
             endpoint = endpoints.get(self.path.removeprefix("/"))
             if endpoint is None or length > _MAX_BODY:
+                self.close_connection = True
                 return self._reply(404, {"error": f"no endpoint {self.path}, or a body of {length} bytes"})
             try:
                 self._reply(200, endpoint(**json.loads(self.rfile.read(length))))
