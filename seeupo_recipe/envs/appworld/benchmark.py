@@ -16,8 +16,8 @@ from . import prompts
 from .actions import Split
 from .environment import AppWorldEnvironment, EpisodeSettings
 from .mini import tasks as mini_tasks
-from .mini.demonstrator import demonstrate
-from .mini.vocabulary import PRETOKENIZER, pieces, vocabulary
+from .mini.demonstrator import demonstrate, relabel
+from .mini.vocabulary import PRETOKENIZER, spaced_pieces, vocabulary
 from .reward import Reward
 from .worlds import APPWORLD_VERSION, DATA, VENV, WorldSettings
 
@@ -70,7 +70,7 @@ class AppWorldMini(AppWorldBenchmark):
     """``appworld-mini`` with what a supervised warm start of a tiny policy needs.
 
     Attributes:
-        pretokenizer: Regular expression whose matches are the tokens.
+        pretokenizer: Regular expression whose matches are the tokens (see :mod:`.mini.vocabulary`).
     """
 
     pretokenizer = PRETOKENIZER
@@ -82,6 +82,10 @@ class AppWorldMini(AppWorldBenchmark):
     def demonstrate(self, task_id: str, rng: np.random.Generator, noise: float) -> tuple[list[Message], Outcome]:
         """A noisy demonstration in a real world; see :func:`.mini.demonstrator.demonstrate`."""
         return demonstrate(self.make(EpisodeKey(0, 0, task_id, 0)), rng, noise)
+
+    def relabel(self, messages: Sequence[Message], rng: np.random.Generator) -> list[Message]:
+        """Cheap variety of demonstrations; see :func:`.mini.demonstrator.relabel`."""
+        return relabel(messages, rng)
 
 
 def official(
@@ -148,8 +152,8 @@ def mini(
         root: AppWorld's root folder; default ``outputs/appworld/mini``.
         reward: ``sparse`` or ``shaped`` (see :func:`.reward.reward`).
         max_turns: Step limit; the longest solution has 6 turns.
-        max_new_tokens: Token limit of one message, in pieces of the vocabulary.
-        observation_tokens: Token limit of one output, in pieces of the vocabulary.
+        max_new_tokens: Token limit of one message, in tokens of :mod:`.mini.vocabulary`.
+        observation_tokens: Token limit of one output, in the same tokens.
         retries: How often a lost world is replaced within one episode.
         worlds: Other fields of :class:`WorldSettings`.
 
@@ -165,7 +169,7 @@ def mini(
     episodes = EpisodeSettings(
         max_turns=max_turns,
         observation_tokens=observation_tokens,
-        split=pieces,
+        split=spaced_pieces,
         short_errors=True,
         wrap=str,
         prompt=prompts.bare_prompt,

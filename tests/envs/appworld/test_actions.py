@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seeupo_recipe.envs.appworld.actions import cut, last_line_of_failure, python_block
-from seeupo_recipe.envs.appworld.mini.vocabulary import pieces
+from seeupo_recipe.envs.appworld.mini.vocabulary import spaced_pieces
 from seeupo_recipe.envs.appworld.reward import is_garbled, reward
 
 
@@ -34,7 +34,7 @@ def test_any_message_can_be_parsed(message):
     assert code is None or code in message
 
 
-@given(st.text(min_size=1), st.integers(0, 20), st.sampled_from([list, pieces]))
+@given(st.text(min_size=1), st.integers(0, 20), st.sampled_from([list, spaced_pieces]))
 def test_cut_keeps_head_and_tail_within_the_limit(text, limit, split):
     tokens = split(text)
     shown = cut(text, limit, split)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seeupo_recipe.envs.appworld.mini import tasks
-from seeupo_recipe.envs.appworld.mini.demonstrator import GIVE_UP, act, read_instruction
+from seeupo_recipe.envs.appworld.mini.demonstrator import GIVE_UP, act, read_instruction, relabel
 from seeupo_recipe.envs.appworld.mini.families import FAMILIES
-from seeupo_recipe.envs.appworld.mini.vocabulary import pieces, vocabulary
+from seeupo_recipe.envs.appworld.mini.vocabulary import pieces, spaced_pieces, vocabulary
 
 PROJECT = Path(__file__).parents[3]
 SPECS = {split: tasks.task_specs(split) for split in tasks.SCENARIOS}
@@ -87,9 +87,11 @@ def test_evaluation_programs_name_requirements_that_nothing_done_fails():
         assert len(requirements) == len(set(requirements)) == source.count("with test(") >= 1
 
 
-@given(st.text())
-def test_pieces_are_lossless(text):
-    assert "".join(pieces(text)) == text
+@given(st.text() | st.text(" \n\tab1=(.`").map("```python\n{}".format))
+def test_tokens_lose_nothing_but_spaces(text):
+    assert "".join(spaced_pieces(text)) == text
+    without_spaces = [re.sub(r"[^\S\n]", "", piece) for piece in spaced_pieces(text)]
+    assert [piece for piece in without_spaces if piece] == pieces(text)
 
 
 def test_actions_are_short_and_in_the_vocabulary():
@@ -101,7 +103,9 @@ def test_actions_are_short_and_in_the_vocabulary():
     values |= {"project_id": "2", "email": "ember@mail.com", "password": "tiger", "answer": "Stone"}
     for family in FAMILIES:
         for turn in family.turns:
-            action = pieces(f"```python\n{turn.code.format(**values)}\n```")
+            message = f"```python\n{turn.code.format(**values)}\n```"
+            action = pieces(message)
+            assert "".join(action) == message
             assert len(action) <= 40
             assert set(action) <= known
             ast.parse(turn.code.format(**values))
@@ -146,3 +150,13 @@ def test_noise_makes_errors_at_about_its_rate():
 
 def test_a_demonstration_is_a_function_of_its_stream():
     assert play(NOTE, NOTE_OUTPUTS, 0.5, seed=7) == play(NOTE, NOTE_OUTPUTS, 0.5, seed=7)
+
+
+def test_a_relabelled_demonstration_is_the_demonstration_of_the_relabelled_task():
+    codes = play(NOTE, NOTE_OUTPUTS)
+    conversation = [{"role": "user", "content": text} for text in (NOTE, *NOTE_OUTPUTS, *codes)]
+    texts = [message["content"] for message in relabel(conversation, np.random.default_rng(1))]
+    instruction, outputs = texts[0], texts[1 : 1 + len(NOTE_OUTPUTS)]
+    assert instruction != NOTE
+    assert play(instruction, outputs) == texts[1 + len(NOTE_OUTPUTS) :]
+    assert conversation[0]["content"] == NOTE

@@ -6,13 +6,13 @@ It sees what the policy sees, the instruction and the observations, and nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from seeupo_recipe.envs.base import Action, Environment, Message, Outcome
 
-from .families import AMOUNTS, FAMILIES, FIRST_NAMES, PROFILE_FIELDS, WORDS, Family
+from .families import AMOUNTS, FAMILIES, FIRST_NAMES, LAST_NAMES, PROFILE_FIELDS, WORDS, Family
 
 GIVE_UP = "apis.supervisor.complete_task()"
 
@@ -43,6 +43,21 @@ def demonstrate(environment: Environment, rng: np.random.Generator, noise: float
         return messages, environment.score()
     finally:
         environment.close()
+
+
+def relabel(messages: Sequence[Message], rng: np.random.Generator) -> list[Message]:
+    """The same conversation with words and people renamed throughout, as it would go in another task.
+
+    The engine takes passwords, titles, contents and names as they are, so a demonstration stays right
+    under any renaming. A tiny policy needs the variety to learn to copy instead of to remember.
+    """
+    names = {}
+    for group in (WORDS, FIRST_NAMES, LAST_NAMES):
+        names |= dict(zip(group, (str(name) for name in rng.permutation(group)), strict=True))
+    pattern = re.compile(rf"\b(?:{'|'.join(names)})\b")
+    return [
+        {**message, "content": pattern.sub(lambda found: names[found[0]], message["content"])} for message in messages
+    ]
 
 
 def act(instruction: str, rng: np.random.Generator, noise: float) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 A family is data: an instruction and the code of each turn, with ``{placeholders}`` that are filled from
 the instruction or from what an earlier turn printed. The demonstrator, the vocabulary and the task
-generator all read these tables.
+generator all read these tables. The code is written without spaces, so that a policy whose tokens are
+words and symbols can write it token by token.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _log_in(app: str) -> tuple[Turn, Turn]:
 
 def _print_each(call: str, *fields: str) -> str:
     values = ",".join(f'x["{field}"]' for field in fields)
-    return f"for x in apis.{call}:print({values})"
+    return f"[print({values})for(x)in(apis.{call})]"
 
 
 _ANSWER = Turn('apis.supervisor.complete_task(answer="{answer}")')

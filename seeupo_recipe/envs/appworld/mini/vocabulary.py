@@ -1,8 +1,9 @@
 """The closed word-level vocabulary of ``appworld-mini``.
 
-``PRETOKENIZER`` splits any text without loss: joined, the pieces give the text back. A space is a piece
-of its own, so that a word is the same piece wherever it stands and can be copied as it is; an API's full
-name is one piece; symbols next to each other are one piece.
+The matches of ``PRETOKENIZER`` are the tokens of a text. Spaces are dropped, so that a word is the same
+token wherever it stands and can be copied as it is; a message of the policy is its tokens joined by
+nothing (the solutions need no spaces). An API's full name is one token; symbols next to each other are
+one token.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import re
 
 from .families import APPS, FAMILIES, FIRST_NAMES, LAST_NAMES, PROFILE_FIELDS, SEXES, WORDS
 
-PRETOKENIZER = r"```python\n|\n```|apis\.[a-z_]+\.[a-z_]+|[A-Za-z_]+|[0-9]|[^\sA-Za-z0-9_]+|\s"
+PRETOKENIZER = r"```python\n|\n```|apis\.[a-z_]+\.[a-z_]+|[A-Za-z_]+|[0-9]|[^\sA-Za-z0-9_]+|\n"
 
+_PIECE = re.compile(PRETOKENIZER)
+_SPACED_PIECE = re.compile(rf"[^\S\n]*(?:{PRETOKENIZER})|[^\S\n]+")
 _MESSAGE = "```python\n{}\n```"
 _OUTPUTS = (
     "Execution successful.",
@@ -37,12 +40,17 @@ _ERRORS = (
 
 
 def pieces(text: str) -> list[str]:
-    """Split ``text`` by ``PRETOKENIZER``; ``"".join(pieces(text)) == text``."""
-    return re.findall(PRETOKENIZER, text)
+    """The tokens of ``text``."""
+    return _PIECE.findall(text)
+
+
+def spaced_pieces(text: str) -> list[str]:
+    """The tokens of ``text`` with the spaces before them: joined, they give the text back."""
+    return _SPACED_PIECE.findall(text)
 
 
 def vocabulary() -> tuple[str, ...]:
-    """All pieces of prompts, demonstrated messages, outputs and common errors, sorted.
+    """All tokens of prompts, demonstrated messages, outputs and common errors, sorted.
 
     Other errors that a policy's own code may bring about can hold further words: the tokenizer needs an
     unknown token for those.
