@@ -311,5 +311,5 @@ def test_a_task_that_does_not_exist_is_an_environment_failure_and_leaves_a_usabl
 
 
 def test_annotations_and_futures_of_the_interpreter_do_not_leak_into_the_code(bench):
-    outputs, _, _ = raw_play(bench, bench.task_ids("dev")[0], ["def f(x: int): pass\nprint(f.__annotations__)"])
+    outputs, _, _ = raw_play(bench, bench.task_ids("dev")[0], ["def f(x: int): pass\nprint(str(f.__annotations__))"])
     assert "<class 'int'>" in outputs[0]
