@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from . import interpreter, sandbox
+from . import confinement, interpreter
 from .engine import Engine, api_names
 from .interpreter import Limits
 from .server import World, serve
@@ -53,7 +53,7 @@ class Host:
         ours, theirs = socket.socketpair()
 
         def run() -> None:
-            sandbox.limit_memory(self._world_memory_mb)
+            confinement.limit_memory(self._world_memory_mb)
             serve(listener, World(self._engine, theirs, self._limits), self._token)
 
         pid = self._fork(run, keep=(listener, theirs))
@@ -93,8 +93,8 @@ class Host:
             self.children.add(pid)
             return pid
         try:
-            sandbox.die_with_parent(parent)
-            sandbox.close_all_but(0, 1, 2, *(kept.fileno() for kept in keep))
+            confinement.die_with_parent(parent)
+            confinement.close_all_but(0, 1, 2, *(kept.fileno() for kept in keep))
             run()
         except BaseException:
             traceback.print_exc()

@@ -29,7 +29,7 @@ from appworld.common.safety_guard import SafetyGuard
 from appworld.common.utils import CustomErrorMessageMunch, get_stack_trace_from_exception
 from appworld.environment import TRUE_AVAILABLE_IMPORTS
 
-from . import sandbox
+from . import confinement
 
 _MAX_FRAME = 16 * 2**20
 _START_SECONDS = 30.0
@@ -159,9 +159,9 @@ def serve_interpreter(connection: socket.socket, api_names: Mapping[str, Sequenc
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(TRUE_AVAILABLE_IMPORTS, namespace)
     namespace |= {"print": _print, "input": _input, "apis": _api_stubs(connection, api_names, _Alarm())}
-    sandbox.limit_memory(limits.memory_mb)
-    sandbox.close_all_but(connection.fileno(), _STANDARD_ERROR)
-    sandbox.lock_down()
+    confinement.limit_memory(limits.memory_mb)
+    confinement.close_all_but(connection.fileno(), _STANDARD_ERROR)
+    confinement.lock_down()
     os.close(_STANDARD_ERROR)
     guard.enable()
     count = 0
