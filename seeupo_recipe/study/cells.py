@@ -1,0 +1,140 @@
+"""The cells of a study: each is a composed config, known by what defines its result."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from seeupo_recipe.compose import compose_config, options
+from seeupo_recipe.config import BACKENDS, RunConfig
+from seeupo_recipe.records.identity import digest
+from seeupo_recipe.runs import definition
+from seeupo_recipe.strict import ConfigError
+from seeupo_recipe.study.spec import SEEDS_MAX, Study, Variant, _nearest
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a study's matrix, at any seed.
+
+    Attributes:
+        backend: ``verl`` or ``lab``.
+        model: Recipe name.
+        benchmark: Recipe name.
+        variant: The row.
+        config: The composed config at seed 0.
+        key: Digest of the config's definition without its seed.
+    """
+
+    backend: str
+    model: str
+    benchmark: str
+    variant: Variant
+    config: RunConfig
+    key: str
+
+    def at(self, seed: int) -> RunConfig:
+        return dataclasses.replace(self.config, seed=seed)
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark} {self.model} {self.variant.name}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Part of a study's matrix; empty lists stand for the study's defaults."""
+
+    scale: str = "mini"
+    backend: str | None = None
+    models: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``"3"`` gives seeds 0, 1, 2; ``"0,4"`` or ``"4,"`` gives a list.
+
+    Raises:
+        ConfigError: For anything else.
+    """
+    if re.fullmatch(r"\d+", text):
+        count = int(text)
+        if not 1 <= count <= SEEDS_MAX:
+            raise ConfigError(f"SEEDS={text}: give a number of seeds from 1 to {SEEDS_MAX}, or a list such as 0,4")
+        return tuple(range(count))
+    if re.fullmatch(r"\d+(,\d+)*,?", text):
+        return tuple(dict.fromkeys(int(part) for part in text.split(",") if part))
+    raise ConfigError(f"SEEDS={text!r}: give a number of seeds, or a list such as 0,4")
+
+
+def definition_key(values: dict) -> str:
+    """Digest of a run's definition without its seed."""
+    return digest({k: v for k, v in values.items() if k != "seed"}, 16)
+
+
+def make_cell(study: Study, selection: Selection, backend: str, model: str, benchmark: str, variant: Variant) -> Cell:
+    """Compose one cell; the selection's overrides come last."""
+    groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
+    config = _composed((*groups, *study.overrides, *variant.overrides, *selection.overrides))
+    config = dataclasses.replace(config, backend=backend, seed=0)
+    return Cell(backend, model, benchmark, variant, config, definition_key(definition(config)))
+
+
+def full_matrix(study: Study, selection: Selection) -> list[Cell]:
+    """Every cell of the study at the selection's scale, in both backends: what tables and figures show."""
+    matrix = study.matrix(selection.scale)
+    return [
+        make_cell(study, selection, backend, model, benchmark, variant)
+        for backend in BACKENDS
+        for model in matrix.models
+        for benchmark in matrix.benchmarks
+        for variant in study.variants
+    ]
+
+
+def selected_cells(study: Study, selection: Selection) -> list[Cell]:
+    """The cells to run.
+
+    Raises:
+        ConfigError: For a name that the study lacks.
+    """
+    matrix, defaults = study.matrix(selection.scale), study.defaults
+    backend = _chosen("BACKEND", (selection.backend,) if selection.backend else (defaults.backend,), (), BACKENDS)[0]
+    models = _chosen("MODELS", selection.models, defaults.models, matrix.models)
+    benchmarks = _chosen("BENCHMARKS", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
+    names = [v.name for v in study.variants]
+    variants = _chosen("VARIANTS", selection.variants, defaults.variants, names)
+    return [
+        make_cell(study, selection, backend, model, benchmark, study.variant(variant))
+        for benchmark in benchmarks
+        for model in models
+        for variant in variants
+    ]
+
+
+def selected_seeds(study: Study, selection: Selection) -> tuple[int, ...]:
+    return selection.seeds or tuple(range(study.defaults.seeds))
+
+
+def _chosen(
+    what: str, selected: Sequence[str], default: Sequence[str], allowed: Sequence[str]
+) -> tuple[str, ...]:
+    for name in selected:
+        if name not in allowed:
+            raise ConfigError(f"{what}={name}: not in this study; {_nearest(name, allowed)}")
+    return tuple(dict.fromkeys(selected or default or allowed))
+
+
+@lru_cache(maxsize=None)
+def _composed(overrides: tuple[str, ...]) -> RunConfig:
+    for group in ("scale", "model", "benchmark"):
+        given = [o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")]
+        if given and given[-1] not in options(group):
+            raise ConfigError(f"there is no recipes/{group}/{given[-1]}.yaml; {_nearest(given[-1], options(group))}")
+    return compose_config(overrides)

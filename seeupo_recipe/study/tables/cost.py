@@ -1,0 +1,104 @@
+"""Table 3: where an iteration's time goes, memory, optimizer steps and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from seeupo_recipe.study.collect import Block
+from seeupo_recipe.study.spec import Study
+from seeupo_recipe.study.statistics import Interval, percentile_interval, resample_counts
+from seeupo_recipe.study.store import RecordedRun
+
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "rollout": ("timing_s/gen",),
+    "log_probs": ("timing_s/old_log_prob", "timing_s/ref", "timing_s/values"),
+    "update": ("timing_s/adv", "timing_s/update_critic", "timing_s/update_actor"),
+    "sync": ("timing_s/update_weights",),
+}
+STEP = "timing_s/step"
+MEMORY = ("perf/peak_memory_gb", "actor/perf/max_memory_allocated_gb")
+COUNTS = {
+    "optimizer_steps": "update/optimizer_steps",
+    "sampled_tokens": "tokens/sampled",
+    "forward_tokens": "tokens/forward",
+    "backward_tokens": "tokens/backward",
+}
+FIRST = 2
+
+
+def cost_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
+    """One row per block, benchmark, machine and variant.
+
+    Seconds are means over the iterations from the second on, the first one being spent on start-up; ``other``
+    is the rest of the step. ``ratio`` is the step's seconds over those of the reference's runs on the same
+    kind of machine, with its interval; it is never taken across machines.
+    """
+    rows = []
+    for block in blocks:
+        for benchmark in block.benchmarks:
+            for machine, runs in _by_machine(study, block, benchmark).items():
+                reference = _steps(runs.get(study.table.reference, []))
+                for variant in study.variants:
+                    if variant.name in runs:
+                        head = {"backend": block.backend, "model": block.model, "benchmark": benchmark}
+                        head |= {"machine": machine, "variant": variant.name, "label": variant.label}
+                        rows.append({**head, **_facts(runs[variant.name], reference)})
+    return pd.DataFrame(rows)
+
+
+def _by_machine(study: Study, block: Block, benchmark: str) -> dict[str, dict[str, list[RecordedRun]]]:
+    """Finished training runs by machine and variant."""
+    found: dict[str, dict[str, list[RecordedRun]]] = {}
+    for variant in study.variants:
+        for run in block[variant.name, benchmark].finished:
+            if STEP in run.metrics and len(run.metrics) >= FIRST:
+                found.setdefault(run.hardware, {}).setdefault(variant.name, []).append(run)
+    return dict(sorted(found.items()))
+
+
+def _facts(runs: Sequence[RecordedRun], reference: np.ndarray) -> dict[str, object]:
+    steps = _steps(runs)
+    facts: dict[str, object] = {"seeds": len(runs), "seconds": float(steps.mean())}
+    for phase, columns in PHASES.items():
+        facts[phase] = _mean(runs, columns)
+    facts["other"] = facts["seconds"] - float(np.nansum([facts[phase] for phase in PHASES]))
+    ratio = ratio_of_means(reference, steps) if len(reference) else Interval(np.nan, np.nan, np.nan)
+    facts |= {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
+    facts["memory_gb"] = max((_peak(run) for run in runs), default=np.nan)
+    return facts | {name: _mean(runs, (column,)) for name, column in COUNTS.items()}
+
+
+def _later(run: RecordedRun) -> pd.DataFrame:
+    return run.metrics.loc[FIRST:]
+
+
+def _steps(runs: Sequence[RecordedRun]) -> np.ndarray:
+    """Seconds of every counted iteration of all runs."""
+    return np.concatenate([_later(run)[STEP].to_numpy(float) for run in runs]) if runs else np.empty(0)
+
+
+def _mean(runs: Sequence[RecordedRun], columns: Sequence[str]) -> float:
+    """Mean per iteration of the sum of those ``columns`` that are recorded; NaN if none is."""
+    sums = []
+    for run in runs:
+        known = [c for c in columns if c in run.metrics]
+        if known:
+            sums.append(_later(run)[known].astype(float).sum(axis=1))
+    return float(pd.concat(sums).mean()) if sums else float("nan")
+
+
+def _peak(run: RecordedRun) -> float:
+    known = [c for c in MEMORY if c in run.metrics]
+    return float(run.metrics[known[0]].max()) if known else float("nan")
+
+
+def ratio_of_means(numerator: np.ndarray, denominator: np.ndarray) -> Interval:
+    """Ratio of two means, iterations of each resampled."""
+    top, bottom = (
+        resample_counts(f"ratio/{side}", len(x)) @ x / len(x)
+        for side, x in (("top", numerator), ("bottom", denominator))
+    )
+    return percentile_interval(float(numerator.mean() / denominator.mean()), top / bottom)

@@ -1,0 +1,82 @@
+"""Training curves of finished runs: performance against every measure of effort, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from seeupo_recipe.study.collapse import COLLAPSED, DECLINED, judge
+from seeupo_recipe.study.statistics import slope
+from seeupo_recipe.study.store import RecordedRun
+
+SUCCESS = "train/success_rate"
+EFFORTS = {
+    "iteration": "iterations",
+    "epoch": "epochs",
+    "optimizer_steps": "optimizer steps",
+    "sampled_tokens": "sampled tokens",
+    "hours": "hours of training",
+}
+EDGE = 5
+
+
+def curve(run: RecordedRun) -> pd.DataFrame:
+    """One row per iteration: success, return, and the effort spent up to and including it.
+
+    Columns are ``success``, ``return`` and the keys of ``EFFORTS``; NaN where the record lacks the metric.
+    The epoch is the iteration divided by the whole batches per epoch.
+    """
+    metrics = run.metrics
+
+    def column(name: str) -> pd.Series:
+        return metrics[name] if name in metrics else pd.Series(np.nan, index=metrics.index)
+
+    per_epoch = run.epoch_iterations
+    return pd.DataFrame(
+        {
+            "success": column(SUCCESS).astype(float),
+            "return": column("train/return_mean").astype(float),
+            "iteration": metrics.index.to_numpy(),
+            "epoch": metrics.index.to_numpy() / per_epoch if per_epoch else np.nan,
+            "optimizer_steps": column("update/optimizer_steps").astype(float).cumsum(),
+            "sampled_tokens": column("tokens/sampled").astype(float).cumsum(),
+            "hours": column("timing_s/step").astype(float).cumsum() / 3600,
+        },
+        index=metrics.index,
+    )
+
+
+def mean_curve(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """Mean over seeds of every column of ``curve``, over the iterations that all runs have."""
+    curves = [curve(run) for run in runs]
+    shared = curves[0].index
+    for other in curves[1:]:
+        shared = shared.intersection(other.index)
+    return sum(c.loc[shared] for c in curves) / len(curves)
+
+
+def training_facts(runs: Sequence[RecordedRun]) -> dict[str, object]:
+    """How training went over the seeds of a cell.
+
+    ``start`` and ``end`` are mean success over the first and last five iterations; ``slope`` is that of the
+    return per ten iterations of the seeds' mean curve, with its interval. Environment failures are counted.
+    """
+    mean = mean_curve(runs)
+    verdicts = [judge(curve(run)["success"]) for run in runs]
+    trend = slope(mean["return"]).scaled(10) if len(mean) > 2 else None
+    failures = [run.metrics.get("train/environment_failures", pd.Series(dtype=float)).sum() for run in runs]
+    return {
+        "start": float(mean["success"].iloc[:EDGE].mean()),
+        "end": float(mean["success"].iloc[-EDGE:].mean()),
+        "slope": trend.value if trend else np.nan,
+        "slope_low": trend.low if trend else np.nan,
+        "slope_high": trend.high if trend else np.nan,
+        "collapsed": sum(v.kind == COLLAPSED for v in verdicts),
+        "declined": sum(v.kind == DECLINED for v in verdicts),
+        "optimizer_steps": float(mean["optimizer_steps"].iloc[-1]),
+        "sampled_tokens": float(mean["sampled_tokens"].iloc[-1]),
+        "hours": float(mean["hours"].iloc[-1]),
+        "environment_failures": int(sum(failures)),
+    }
