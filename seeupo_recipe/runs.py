@@ -114,15 +114,20 @@ def weights_digest(config: RunConfig) -> str:
     return config.model_path
 
 
+def locate_run(config: RunConfig) -> Run:
+    """The run of ``config``, whether or not its record exists yet."""
+    return _run(config, identity(config))
+
+
 def open_run(config: RunConfig, *, labels: Mapping[str, Any] | None = None) -> Run:
-    """The record of ``config``, created if it does not exist yet."""
+    """The run of ``config``, with its record created if it does not exist yet."""
     named = identity(config)
-    run_id = make_run_id(named)
-    record = RunRecord.create(
-        results_root() / config.scale / "runs" / run_id,
+    run = _run(config, named)
+    RunRecord.create(
+        run.record.folder,
         config_yaml=yaml.safe_dump(config.as_dict(), sort_keys=False),
         manifest={
-            "run_id": run_id,
+            "run_id": run.run_id,
             "identity": named,
             "benchmark": benchmark_facts(config),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -132,6 +137,12 @@ def open_run(config: RunConfig, *, labels: Mapping[str, Any] | None = None) -> R
             "labels": dict(labels or {}),
         },
     )
+    return run
+
+
+def _run(config: RunConfig, named: Mapping[str, Any]) -> Run:
+    run_id = make_run_id(named)
+    record = RunRecord(results_root() / config.scale / "runs" / run_id)
     return Run(config, record, outputs_root() / config.scale / run_id)
 
 
