@@ -6,14 +6,16 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from seeupo_recipe.compose import compose_config, options
+from seeupo_recipe.compose import options
 from seeupo_recipe.config import BACKENDS, RunConfig
 from seeupo_recipe.records.identity import digest
 from seeupo_recipe.runs import definition
 from seeupo_recipe.strict import ConfigError
-from seeupo_recipe.study.spec import SEEDS_MAX, Study, Variant, _nearest
+from seeupo_recipe.study.composition import Composer
+from seeupo_recipe.study.spec import SEEDS_MAX, Study, Variant, nearest
+
+COMPOSER = Composer()
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ def definition_key(values: dict) -> str:
 
 def make_cell(study: Study, selection: Selection, backend: str, model: str, benchmark: str, variant: Variant) -> Cell:
     """Compose one cell; the selection's overrides come last."""
+    for group, name in (("scale", selection.scale), ("benchmark", benchmark), ("model", model)):
+        if name not in options(group):
+            raise ConfigError(f"there is no recipes/{group}/{name}.yaml; {nearest(name, options(group))}")
     groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
-    config = _composed((*groups, *study.overrides, *variant.overrides, *selection.overrides))
+    config = COMPOSER((*groups, *study.overrides, *variant.overrides, *selection.overrides))
     config = dataclasses.replace(config, backend=backend, seed=0)
     return Cell(backend, model, benchmark, variant, config, definition_key(definition(config)))
 
@@ -89,13 +94,15 @@ def make_cell(study: Study, selection: Selection, backend: str, model: str, benc
 def full_matrix(study: Study, selection: Selection) -> list[Cell]:
     """Every cell of the study at the selection's scale, in both backends: what tables and figures show."""
     matrix = study.matrix(selection.scale)
-    return [
+    cells = [
         make_cell(study, selection, backend, model, benchmark, variant)
         for backend in BACKENDS
         for model in matrix.models
         for benchmark in matrix.benchmarks
         for variant in study.variants
     ]
+    COMPOSER.save()
+    return cells
 
 
 def selected_cells(study: Study, selection: Selection) -> list[Cell]:
@@ -122,19 +129,8 @@ def selected_seeds(study: Study, selection: Selection) -> tuple[int, ...]:
     return selection.seeds or tuple(range(study.defaults.seeds))
 
 
-def _chosen(
-    what: str, selected: Sequence[str], default: Sequence[str], allowed: Sequence[str]
-) -> tuple[str, ...]:
+def _chosen(what: str, selected: Sequence[str], default: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
     for name in selected:
         if name not in allowed:
-            raise ConfigError(f"{what}={name}: not in this study; {_nearest(name, allowed)}")
+            raise ConfigError(f"{what}={name}: not in this study; {nearest(name, allowed)}")
     return tuple(dict.fromkeys(selected or default or allowed))
-
-
-@lru_cache(maxsize=None)
-def _composed(overrides: tuple[str, ...]) -> RunConfig:
-    for group in ("scale", "model", "benchmark"):
-        given = [o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")]
-        if given and given[-1] not in options(group):
-            raise ConfigError(f"there is no recipes/{group}/{given[-1]}.yaml; {_nearest(given[-1], options(group))}")
-    return compose_config(overrides)

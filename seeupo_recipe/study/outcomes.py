@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,40 +61,33 @@ def outcomes(
     The tasks are those of all runs together; a task that one run lacks is NaN there. None if no run has
     such an evaluation.
     """
-    frames = []
+    found = {}
     for run in runs:
-        chosen = run.iterations if iteration is None else iteration
-        rows = run.evaluation(split or run.config["benchmark"]["test_split"], chosen)
-        if len(rows):
-            frames.append(rows.assign(seed=run.seed))
-    if not frames:
-        return None
-    return from_rows(pd.concat(frames), k)
+        tally = run.tally(split or run.test_split, run.iterations if iteration is None else iteration)
+        if tally is not None:
+            found[run.seed] = tally
+    return from_tallies(found, k) if found else None
 
 
-def from_rows(rows: pd.DataFrame, k: int) -> Outcomes:
-    """Arrays from evaluation rows with a ``seed`` column."""
-    cluster = rows.groupby("task_id")["cluster"].first().sort_index()
-    counted = rows[rows["failure"].isna()]
-    grouped = counted.groupby(["seed", "task_id"])
-    table = pd.DataFrame(
-        {"n": grouped.size(), "c": grouped["success"].sum().astype(int), "avg": grouped["score"].mean()}
-    )
-    table["passed"] = [pass_at_k(n, c, k) if n >= k else np.nan for n, c in zip(table["n"], table["c"], strict=True)]
-    seeds = sorted(rows["seed"].unique())
-
-    def matrix(column: str) -> np.ndarray:
-        wide = table[column].unstack("task_id")
-        return wide.reindex(index=seeds, columns=cluster.index).to_numpy(dtype=float)
-
+def from_tallies(tallies: Mapping[int, pd.DataFrame], k: int) -> Outcomes:
+    """Arrays from the counts per task of every seed (``RecordedRun.tallies``)."""
+    seeds = sorted(tallies)
+    clusters = pd.concat([tallies[seed]["cluster"] for seed in seeds])
+    clusters = clusters[~clusters.index.duplicated()].sort_index()
+    avg, passed = [], []
+    for seed in seeds:
+        counts = tallies[seed].reindex(clusters.index)
+        n, c = counts["n"].fillna(0).astype(int), counts["c"].fillna(0).astype(int)
+        avg.append((counts["total"] / n.where(n > 0)).to_numpy(float))
+        passed.append([pass_at_k(*pair, k) if pair[0] >= k else np.nan for pair in zip(n, c, strict=True)])
     return Outcomes(
-        tuple(int(seed) for seed in seeds),
-        tuple(cluster.index),
-        tuple(str(c) for c in cluster),
-        matrix("avg"),
-        matrix("passed"),
-        int(rows.groupby(["seed", "task_id"]).size().max()),
-        len(rows) - len(counted),
+        tuple(seeds),
+        tuple(clusters.index),
+        tuple(map(str, clusters)),
+        np.array(avg),
+        np.array(passed),
+        int(max(t["played"].max() for t in tallies.values())),
+        int(sum((t["played"] - t["n"]).sum() for t in tallies.values())),
     )
 
 
@@ -119,9 +112,5 @@ def paired(a: Outcomes, b: Outcomes, metric: str) -> tuple[np.ndarray, tuple[str
 
 def best_checkpoint(run: RecordedRun) -> int | None:
     """The evaluated iteration with the highest mean validation score; the earliest one on a tie."""
-    rows = run.evaluations
-    rows = rows[(rows["split"] == run.config["benchmark"]["validation_split"]) & rows["failure"].isna()]
-    if not len(rows):
-        return None
-    means = rows.groupby("iteration")["score"].mean().sort_index()
-    return int(means.idxmax())
+    scores = run.validation_scores()
+    return max(scores, key=scores.__getitem__, default=None)

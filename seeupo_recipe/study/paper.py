@@ -74,7 +74,9 @@ def possible(percent: float, n: int, decimals: int = 2) -> bool:
     """GRIM: whether k/n for a whole k prints as ``percent`` (rounding half up or half to even)."""
     unit = 10.0**-decimals
     nearest = round(percent / 100 * n)
-    return any(abs(100 * k / n - percent) <= unit / 2 + 1e-9 for k in range(max(0, nearest - 1), min(n, nearest + 1) + 1))
+    return any(
+        abs(100 * k / n - percent) <= unit / 2 + 1e-9 for k in range(max(0, nearest - 1), min(n, nearest + 1) + 1)
+    )
 
 
 def grim() -> pd.DataFrame:
@@ -159,5 +161,3 @@ def differences() -> pd.DataFrame:
 
 def _bounds(unit: str, interval: Interval) -> dict[str, float]:
     return {f"low_{unit}": round(100 * interval.low, 1), f"high_{unit}": round(100 * interval.high, 1)}
-
-

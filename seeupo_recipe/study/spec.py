@@ -154,6 +154,12 @@ def study_names() -> list[str]:
     return sorted(options("study"), key=lambda name: (not name.startswith("table"), name))
 
 
+def make_target(study: Study) -> str:
+    """Name of the Make target that runs a study: its alias, ``reproduce-table2``, or its own name."""
+    paper = study.name.startswith(("table", "figure"))
+    return study.aliases[0] if study.aliases else f"reproduce-{study.name}" if paper else study.name
+
+
 def study_path(name: str) -> Path:
     """File of a study: a name or alias, or the path of a YAML file.
 
@@ -166,7 +172,7 @@ def study_path(name: str) -> Path:
         return Path(name)
     named = {alias: RECIPES / "study" / f"{study}.yaml" for study in study_names() for alias in _names(study)}
     if name not in named:
-        raise ConfigError(f"there is no study {name!r}; {_nearest(name, named)}")
+        raise ConfigError(f"there is no study {name!r}; {nearest(name, named)}")
     return named[name]
 
 
@@ -222,7 +228,9 @@ def _expand(raw: Mapping[str, Any], where: str) -> list[Variant]:
             name, label, *overrides = (t.format(**point) for t in (entry.name, entry.label, *entry.overrides))
             style = entry.style.format(**point) if entry.style else None
         except KeyError as error:
-            raise ConfigError(f"{where}: variant {entry.name} uses {{{error.args[0]}}}, not a key of its grid") from None
+            raise ConfigError(
+                f"{where}: variant {entry.name} uses {{{error.args[0]}}}, not a key of its grid"
+            ) from None
         expanded.append(Variant(name, label, tuple(overrides), style, entry.paper, {}, point))
     return expanded
 
@@ -259,10 +267,11 @@ def _check(study: Study, where: str) -> None:
 def _among(what: str, value: str, allowed: Iterable[str], where: str) -> None:
     allowed = list(allowed)
     if value not in allowed:
-        raise ConfigError(f"{where}: {what} {value!r}: {_nearest(value, allowed)}")
+        raise ConfigError(f"{where}: {what} {value!r}: {nearest(value, allowed)}")
 
 
-def _nearest(value: str, allowed: Iterable[str]) -> str:
+def nearest(value: str, allowed: Iterable[str]) -> str:
+    """What to write instead of ``value``."""
     allowed = list(allowed)
     close = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
     listed = f"choose one of {', '.join(allowed)}"

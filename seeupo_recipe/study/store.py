@@ -117,12 +117,11 @@ class RecordedRun:
     @cached_property
     def missing_samples(self) -> int:
         """Samples that the final evaluation of the test split lacks."""
-        final = self.evaluation(self.config["benchmark"]["test_split"], self.iterations)
+        final = self.tally(self.test_split, self.iterations)
         wanted = self.config["evaluation"]["samples_per_task"]
-        counts = final.groupby("task_id").size()
-        tasks = self.manifest.get("benchmark", {}).get("task_counts", {}).get(self.config["benchmark"]["test_split"])
-        expected = wanted * (tasks or max(1, len(counts)))
-        return expected - int(counts.clip(upper=wanted).sum())
+        tasks = self.manifest.get("benchmark", {}).get("task_counts", {}).get(self.test_split)
+        played = final["played"].clip(upper=wanted) if final is not None else pd.Series(dtype=int)
+        return wanted * (tasks or max(1, len(played))) - int(played.sum())
 
     @property
     def problem(self) -> str:
@@ -135,10 +134,45 @@ class RecordedRun:
             return self.record.status().get("error") or "failed"
         return f"stopped after iteration {len(self._lines)} of {self.iterations}"
 
-    def evaluation(self, split: str, iteration: int) -> pd.DataFrame:
-        """Outcomes of one checkpoint on one split."""
-        frame = self.evaluations
-        return frame[(frame["split"] == split) & (frame["iteration"] == iteration)]
+    @cached_property
+    def tallies(self) -> Mapping[tuple[str, int], pd.DataFrame]:
+        """Counts per task of every evaluated (split, iteration), indexed by task.
+
+        Columns: ``cluster``, ``played`` (all samples), ``n`` (without environment failures), ``c`` (successes
+        among them) and ``total`` (sum of their scores).
+        """
+        rows = self.evaluations
+        counted = rows["failure"].isna()
+        rows = rows.assign(
+            n=counted.astype(int),
+            c=(counted & (rows["success"] == True)).astype(int),  # noqa: E712
+            total=rows["score"].astype(float).where(counted, 0.0),
+        )
+        grouped = rows.groupby(["split", "iteration", "task_id"])
+        tally = grouped.agg(
+            cluster=("cluster", "first"), played=("n", "size"), n=("n", "sum"), c=("c", "sum"), total=("total", "sum")
+        )
+        return {
+            (split, int(iteration)): group.droplevel(["split", "iteration"])
+            for (split, iteration), group in tally.groupby(level=["split", "iteration"])
+        }
+
+    def tally(self, split: str, iteration: int) -> pd.DataFrame | None:
+        """Counts per task of one checkpoint; None if it was not evaluated on ``split``."""
+        return self.tallies.get((split, iteration))
+
+    @property
+    def test_split(self) -> str:
+        return self.config["benchmark"]["test_split"]
+
+    @property
+    def validation_split(self) -> str:
+        return self.config["benchmark"]["validation_split"]
+
+    def validation_scores(self) -> dict[int, float]:
+        """Mean validation score of every evaluated iteration, ascending."""
+        found = {i: t for (split, i), t in self.tallies.items() if split == self.validation_split and t["n"].sum()}
+        return {i: float(found[i]["total"].sum() / found[i]["n"].sum()) for i in sorted(found)}
 
     @property
     def epoch_iterations(self) -> int | None:

@@ -17,7 +17,7 @@ EFFORTS = {
     "epoch": "epochs",
     "optimizer_steps": "optimizer steps",
     "sampled_tokens": "sampled tokens",
-    "hours": "hours of training",
+    "seconds": "seconds of training",
 }
 EDGE = 5
 
@@ -42,7 +42,7 @@ def curve(run: RecordedRun) -> pd.DataFrame:
             "epoch": metrics.index.to_numpy() / per_epoch if per_epoch else np.nan,
             "optimizer_steps": column("update/optimizer_steps").astype(float).cumsum(),
             "sampled_tokens": column("tokens/sampled").astype(float).cumsum(),
-            "hours": column("timing_s/step").astype(float).cumsum() / 3600,
+            "seconds": column("timing_s/step").astype(float).cumsum(),
         },
         index=metrics.index,
     )
@@ -77,6 +77,6 @@ def training_facts(runs: Sequence[RecordedRun]) -> dict[str, object]:
         "declined": sum(v.kind == DECLINED for v in verdicts),
         "optimizer_steps": float(mean["optimizer_steps"].iloc[-1]),
         "sampled_tokens": float(mean["sampled_tokens"].iloc[-1]),
-        "hours": float(mean["hours"].iloc[-1]),
+        "seconds": float(mean["seconds"].iloc[-1]),
         "environment_failures": int(sum(failures)),
     }

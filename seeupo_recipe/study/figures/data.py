@@ -81,8 +81,8 @@ def heldout_frame(block: Block, variants: Sequence[Variant]) -> pd.DataFrame:
 
 
 def _evaluated(runs: Sequence[RecordedRun]) -> list[tuple[str, int]]:
-    found = [set(zip(run.evaluations["split"], run.evaluations["iteration"], strict=True)) for run in runs]
-    return sorted((split, int(iteration)) for split, iteration in set.intersection(*found)) if found else []
+    """The (split, iteration) pairs that all runs have been evaluated at."""
+    return sorted(set.intersection(*(set(run.tallies) for run in runs))) if runs else []
 
 
 def turn_frame(block: Block, variant: Variant) -> pd.DataFrame:

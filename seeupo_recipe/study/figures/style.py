@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
-from seeupo_recipe.study.spec import Variant  # noqa: E402
+from seeupo_recipe.study.spec import Variant
 
 # Okabe and Ito's palette for methods, Tol's for what varies within SeeUPO: both safe for colour-blind readers.
 COLOURS = {
@@ -96,37 +95,29 @@ def style_of(variant: Variant, steps: str, place: int) -> LineStyle:
     return LineStyle(COLOURS[name], MARKERS[name], dash)
 
 
-def panels(rows: int, columns: int, *, title: str, width: float = PANEL_WIDTH) -> tuple[Figure, Any]:
-    """A figure with a grid of axes, always two-dimensional."""
-    with plt.rc_context(SETTINGS):
-        figure, axes = plt.subplots(
-            rows,
-            columns,
-            figsize=(width * columns, PANEL_HEIGHT * rows + 0.9),
-            squeeze=False,
-            layout="constrained",
-        )
-        figure.suptitle(title, fontsize=9.5, x=0.01, ha="left")
+def panels(rows: int, columns: int, *, title: str, note: str = "", width: float = PANEL_WIDTH) -> tuple[Figure, Any]:
+    """A figure with a grid of axes, always two-dimensional; ``note`` stands below the title."""
+    size = (width * columns, PANEL_HEIGHT * rows + 0.9)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    figure.suptitle(f"{title}\n{note}" if note else title, fontsize=7.5 if note else 9.5, x=0.01, ha="left")
     return figure, axes
+
+
+def say(ax: Any, text: str) -> None:
+    """A panel without data: its frame and a word."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", color=COLOURS["base"])
+    ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
 
 
 def letter(place: int) -> str:
     return f"({chr(ord('a') + place)})"
 
 
-def save(figure: Figure, base: Path) -> list[Path]:
+def save(figure: Figure, base: Path) -> None:
     """Write ``base``.png and .pdf without dates or versions, so that equal data give equal bytes."""
     base.parent.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with plt.rc_context(SETTINGS):
-        for suffix, metadata in (
-            (".png", {"Software": None}),
-            (".pdf", {"Creator": None, "Producer": None, "CreationDate": None}),
-        ):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix[1:], metadata=metadata)
-            path = base.with_name(base.name + suffix)
-            path.write_bytes(buffer.getvalue())
-            paths.append(path)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    figure.savefig(base.with_suffix(".png"), metadata={"Software": None})
+    figure.savefig(base.with_suffix(".pdf"), metadata={"Creator": None, "Producer": None, "CreationDate": None})
     plt.close(figure)
-    return paths

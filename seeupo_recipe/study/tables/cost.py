@@ -39,7 +39,7 @@ def cost_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
     rows = []
     for block in blocks:
         for benchmark in block.benchmarks:
-            for machine, runs in _by_machine(study, block, benchmark).items():
+            for machine, runs in _by_machine(block, benchmark).items():
                 reference = _steps(runs.get(study.table.reference, []))
                 for variant in study.variants:
                     if variant.name in runs:
@@ -49,10 +49,22 @@ def cost_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _by_machine(study: Study, block: Block, benchmark: str) -> dict[str, dict[str, list[RecordedRun]]]:
+def comparable_steps(block: Block, a: str, b: str, benchmark: str) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """Seconds of the iterations of two variants on the machine that ran most of both, and its run count.
+
+    None if no machine ran both.
+    """
+    both = [runs for runs in _by_machine(block, benchmark).values() if a in runs and b in runs]
+    if not both:
+        return None
+    runs = max(both, key=lambda r: min(len(r[a]), len(r[b])))
+    return _steps(runs[a]), _steps(runs[b]), min(len(runs[a]), len(runs[b]))
+
+
+def _by_machine(block: Block, benchmark: str) -> dict[str, dict[str, list[RecordedRun]]]:
     """Finished training runs by machine and variant."""
     found: dict[str, dict[str, list[RecordedRun]]] = {}
-    for variant in study.variants:
+    for variant in block.variants:
         for run in block[variant.name, benchmark].finished:
             if STEP in run.metrics and len(run.metrics) >= FIRST:
                 found.setdefault(run.hardware, {}).setdefault(variant.name, []).append(run)

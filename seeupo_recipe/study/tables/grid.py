@@ -1,54 +1,61 @@
-"""A pivot of avg@k over two keys of a study's grid, with the worst and the best of each row."""
+"""A pivot of avg@k over two keys of a study's grid, with each row's best and worst column by validation."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from seeupo_recipe.study.collect import Block
-from seeupo_recipe.study.spec import Study
+from seeupo_recipe.study.collect import Block, CellRuns
+from seeupo_recipe.study.spec import Study, Variant
 from seeupo_recipe.study.statistics import Interval
 from seeupo_recipe.study.tables.document import EMPTY, Section, percent
 from seeupo_recipe.study.tables.outcomes import cell_text
 
-
-def pivot(study: Study, frame: pd.DataFrame, benchmark: str) -> pd.DataFrame:
-    """Long frame of one benchmark's avg@k with the grid coordinates of its rows and columns."""
-    keys = (study.table.rows, study.table.columns)
-    mine = frame[(frame["benchmark"] == benchmark) & (frame["metric"] == f"avg@{study.table.k}")]
-    points = {v.name: v.coordinates for v in study.variants if all(k in v.coordinates for k in keys)}
-    mine = mine[mine["variant"].isin(points)]
-    return mine.assign(**{key: [points[name][key] for name in mine["variant"]] for key in keys})
+NOTE = (
+    "Best and worst: the column with the highest and lowest mean validation score at the last evaluated checkpoint, "
+    "and the test result there; choosing by the test result itself would flatter every row."
+)
 
 
 def sections(study: Study, block: Block, frame: pd.DataFrame) -> list[Section]:
-    """One pivot per benchmark."""
-    rows_key, columns_key = study.table.rows, study.table.columns
+    """One pivot per benchmark from the outcome frame of ``block``."""
+    rows, columns = study.table.rows, study.table.columns
+    points = [v for v in study.variants if rows in v.coordinates and columns in v.coordinates]
     made = []
     for benchmark in block.benchmarks:
-        long = pivot(study, frame, benchmark)
-        columns = list(dict.fromkeys(long[columns_key]))
+        mine = frame[(frame["benchmark"] == benchmark) & (frame["metric"] == f"avg@{study.table.k}")]
+        found = {row.variant: row for row in mine.itertuples()}
         lines = []
-        for row_value in dict.fromkeys(long[rows_key]):
-            mine = long[long[rows_key] == row_value]
-            by = {getattr(r, "_asdict")()[columns_key]: r for r in mine.itertuples(index=False)}
-            line = {rows_key: str(row_value)}
-            for column in columns:
-                line[f"{columns_key}={column}"] = _text(by.get(column), block, benchmark)
-            known = mine.dropna(subset=["value"])
-            for name, pick in (("worst", "idxmin"), ("best", "idxmax")):
-                if len(known):
-                    chosen = known.loc[getattr(known["value"], pick)()]
-                    line[name] = f"{100 * chosen['value']:.1f} at {chosen[columns_key]}"
-                else:
-                    line[name] = EMPTY
-            lines.append(line)
-        title = f"{block.name}, {benchmark}: avg@{study.table.k} over {rows_key} and {columns_key}, %"
-        made.append(Section(title, pd.DataFrame(lines), ["Worst and best are chosen on the test tasks shown."]))
+        for value in dict.fromkeys(v.coordinates[rows] for v in points):
+            row = [v for v in points if v.coordinates[rows] == value]
+            texts = {
+                f"{columns}={v.coordinates[columns]}": cell_text(block[v.name, benchmark], _text(found[v.name]))
+                for v in row
+            }
+            lines.append({rows: str(value), **texts, **_extremes(row, columns, block, benchmark, found)})
+        title = f"{block.name}, {benchmark}: avg@{study.table.k} over {rows} and {columns}, %"
+        made.append(Section(title, pd.DataFrame(lines).fillna(EMPTY), [NOTE]))
     return made
 
 
-def _text(row, block: Block, benchmark: str) -> str:
-    if row is None:
-        return EMPTY
-    interval = None if pd.isna(row.value) else Interval(row.value, row.low, row.high)
-    return cell_text(block[row.variant, benchmark], percent(interval))
+def _extremes(row: list[Variant], columns: str, block: Block, benchmark: str, found: dict) -> dict[str, str]:
+    scores = {v.name: validation_score(block[v.name, benchmark]) for v in row}
+    known = [v for v in row if not np.isnan(scores[v.name])]
+    if not known:
+        return {"best": EMPTY, "worst": EMPTY}
+    ranked = sorted(known, key=lambda v: scores[v.name])
+    return {
+        name: f"{100 * found[v.name].value:.1f} at {v.coordinates[columns]}"
+        for name, v in (("best", ranked[-1]), ("worst", ranked[0]))
+    }
+
+
+def validation_score(cell: CellRuns) -> float:
+    """Mean validation score over the finished runs, each at its last evaluated checkpoint; NaN without any."""
+    scores = [list(run.validation_scores().values())[-1:] for run in cell.finished]
+    known = [score for last in scores for score in last]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _text(row) -> str:
+    return percent(None if pd.isna(row.value) else Interval(row.value, row.low, row.high))

@@ -194,7 +194,7 @@ def _training(study: Study, block: Block, frame: pd.DataFrame) -> Section:
                     "declined": f"{row.declined}/{row.seeds}",
                     "optimizer steps": number(row.optimizer_steps, ",.0f"),
                     "sampled tokens": number(row.sampled_tokens, ",.0f"),
-                    "minutes": number(60 * row.hours, ",.1f"),
+                    "minutes": number(row.seconds / 60, ",.1f"),
                     "environment failures": str(row.environment_failures),
                 }
             )
@@ -287,5 +287,3 @@ def paper_sections(study: Study, scale: str) -> list[Section]:
         note += " Another scale: no difference to it is meaningful."
     title = f"Context: the paper's Table {study.table.paper_table}"
     return [Section(title, paper.context_table(study.table.paper_table), [note])]
-
-

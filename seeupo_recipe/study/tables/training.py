@@ -42,7 +42,6 @@ def checkpoint_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
                     best = best_checkpoint(run)
                     if best is None:
                         continue
-                    validation = run.evaluation(run.config["benchmark"]["validation_split"], best)
                     last, at_best = outcomes([run], k), outcomes([run], k, iteration=best)
                     rows.append(
                         {
@@ -53,7 +52,7 @@ def checkpoint_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
                             "seed": run.seed,
                             "last": run.iterations,
                             "best": best,
-                            "validation_best": validation[validation["failure"].isna()]["score"].mean(),
+                            "validation_best": run.validation_scores()[best],
                             "test_last": float(np.nanmean(last.avg)) if last else np.nan,
                             "test_best": float(np.nanmean(at_best.avg)) if at_best else np.nan,
                         }
