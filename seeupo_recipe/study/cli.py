@@ -110,7 +110,7 @@ def _run(parsed: argparse.Namespace) -> int:
         tuple(parsed.overrides),
     )
     plan = make_plan(study, selection, workers=parsed.workers)
-    show_plan(plan)
+    show_plan(plan, every=parsed.dry)
     if parsed.dry:
         return 0
     failed = run_plan(plan)

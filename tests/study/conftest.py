@@ -1,5 +1,7 @@
 """Synthetic records, written through the same classes that the backends use."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from seeupo_recipe.seeding import stream
 from seeupo_recipe.study.cells import Selection, make_cell
 from seeupo_recipe.study.spec import load_study
 
+STARTED = time.time()
 SMALL = ("training.iterations=12", "evaluation.every=6", "training.tasks_per_iteration=4")
 
 
@@ -65,7 +68,7 @@ class World:
             run.record.append_metrics(
                 i,
                 {
-                    "time": 1000.0 + i * seconds,
+                    "time": STARTED + i * seconds,
                     "train/success_rate": float(success),
                     "train/return_mean": float(success),
                     "train/environment_failures": 0,

@@ -1,0 +1,76 @@
+"""How long a run will take, from what earlier runs took."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from datetime import datetime
+from statistics import median
+from typing import NamedTuple
+
+from seeupo_recipe.config import RunConfig
+from seeupo_recipe.records.run import FINISHED
+from seeupo_recipe.study.store import RecordedRun
+
+
+class Pace(NamedTuple):
+    """Seconds per iteration of training, and seconds of everything else of a run."""
+
+    iteration: float
+    rest: float
+
+
+class Estimator:
+    """Medians over the most similar earlier runs: same method on same benchmark first, then less alike."""
+
+    def __init__(self, runs: Iterable[RecordedRun]) -> None:
+        self._paces: dict[Hashable, list[Pace]] = {}
+        for run in runs:
+            pace = measure(run) if run.state == FINISHED else None
+            for key in _levels(run.config) if pace else ():
+                self._paces.setdefault(key, []).append(pace)
+
+    def seconds(self, config: RunConfig, recorded: RecordedRun | None) -> float | None:
+        """Estimate of what is left of a run; 0 if it is finished, None without any similar run."""
+        if recorded and recorded.state == FINISHED:
+            return 0.0
+        for key in _levels(config.as_dict()):
+            if key in self._paces:
+                paces = self._paces[key]
+                left = config.training.iterations - (len(recorded.metrics) if recorded else 0)
+                return left * median(p.iteration for p in paces) + median(p.rest for p in paces)
+        return None
+
+
+def measure(run: RecordedRun) -> Pace | None:
+    """What a finished run took; None if it was resumed or is too short to tell."""
+    status, metrics = run.record.status(), run.metrics
+    if status.get("resumed_from") or "updated" not in status:
+        return None
+    ended = datetime.fromisoformat(_colon(status["updated"])).timestamp()
+    created = datetime.fromisoformat(_colon(run.manifest["created"])).timestamp()
+    if not run.iterations:
+        return Pace(0.0, max(0.0, ended - created))
+    if len(metrics) < 2 or "time" not in metrics:
+        return None
+    times = metrics["time"].astype(float)
+    per_iteration = float(times.diff().median())
+    start = float(times.iloc[0]) - per_iteration - created if run.config["backend"] == "verl" else 0.0
+    return Pace(per_iteration, max(0.0, start) + max(0.0, ended - float(times.iloc[-1])))
+
+
+def _colon(stamp: str) -> str:
+    """``+0000`` as ``+00:00``, which Python 3.10 can parse."""
+    return f"{stamp[:-2]}:{stamp[-2:]}" if stamp[-5] in "+-" else stamp
+
+
+def _levels(config: dict) -> list[Hashable]:
+    backend, benchmark, model = config["backend"], config["benchmark"]["name"], config["model"]["name"]
+    algorithm = config["algorithm"]
+    trained = algorithm["name"] != "base"
+    method = (algorithm["name"], str(algorithm["steps_per_iteration"]))
+    return [
+        (backend, benchmark, model, method),
+        (backend, benchmark, method),
+        (backend, method),
+        (backend, trained),
+    ]
