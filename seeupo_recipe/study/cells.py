@@ -81,12 +81,15 @@ def definition_key(values: dict) -> str:
 
 
 def make_cell(study: Study, selection: Selection, backend: str, model: str, benchmark: str, variant: Variant) -> Cell:
-    """Compose one cell; the selection's overrides come last."""
+    """Compose one cell; the selection's overrides come last. The untrained policy takes none of ``training``."""
     for group, name in (("scale", selection.scale), ("benchmark", benchmark), ("model", model)):
         if name not in options(group):
             raise ConfigError(f"there is no recipes/{group}/{name}.yaml; {nearest(name, options(group))}")
     groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
-    config = COMPOSER((*groups, *study.overrides, *variant.overrides, *selection.overrides))
+    overrides = (*study.overrides, *variant.overrides, *selection.overrides)
+    if variant.algorithm == "base":
+        overrides = tuple(o for o in overrides if not o.startswith("training."))
+    config = COMPOSER((*groups, *overrides))
     config = dataclasses.replace(config, backend=backend, seed=0)
     return Cell(backend, model, benchmark, variant, config, definition_key(definition(config)))
 

@@ -30,7 +30,12 @@ INTERRUPTED_CODE = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 if a cell failed, 2 for wrong arguments, 130 on Ctrl-C."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    if any(item.startswith("-") for item in rest) or not hasattr(parsed, "items"):
+        parser.parse_args(arguments)
+    else:
+        parsed.items += rest
     try:
         return parsed.action(parsed)
     except (ConfigError, RecordError) as error:
@@ -49,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="train and evaluate what is missing of a study")
     run.add_argument("study", help="name of a file in recipes/study, an alias, or the path of a YAML file")
-    run.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides of every cell")
+    run.add_argument("items", nargs="*", metavar="key=value", help="Hydra overrides of every cell")
     run.add_argument("--backend", choices=BACKENDS, help="default: the study's")
     run.add_argument("--models", type=_names, default=(), help="comma-separated; default: the study's")
     run.add_argument("--benchmarks", type=_names, default=(), help="comma-separated; default: the study's")
@@ -96,7 +101,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     if parsed.workers < 0:
         raise ConfigError(f"--workers={parsed.workers}: give a number from 1, or leave it out")
-    for override in parsed.overrides:
+    for override in parsed.items:
         if "=" not in override:
             raise ConfigError(f"{override!r} is not of the form key=value")
     study = load_study(parsed.study)
@@ -107,7 +112,7 @@ def _run(parsed: argparse.Namespace) -> int:
         parsed.benchmarks,
         parsed.variants,
         parse_seeds(parsed.seeds) if parsed.seeds else (),
-        tuple(parsed.overrides),
+        tuple(parsed.items),
     )
     plan = make_plan(study, selection, workers=parsed.workers)
     show_plan(plan, every=parsed.dry)
@@ -122,7 +127,7 @@ def _show(name: str, selection: Selection) -> None:
     """Write the study's table and figures, and print the table."""
     builder = Builder(selection.scale, [name], selection.overrides)
     for doc in builder.documents():
-        print(doc.markdown())
+        print(doc.markdown(details=False))
     for path in [*builder.tables(), *builder.figures()]:
         print(path)
 

@@ -1,9 +1,13 @@
-"""When a training run counts as collapsed. The rule was fixed before any run was looked at.
+"""When a training run counts as collapsed. The rule was fixed before any recorded run was looked at.
 
-The training success rate is smoothed by a trailing mean over a twentieth of the run (at least three
-iterations). A run has *collapsed* if the smoothed rate, after having risen at least ``MARGIN`` above its
-first value, falls below half of its running maximum. It has *declined* if it falls below half of its first
-value without ever having risen that far, and that first value was at least ``MARGIN``.
+The training success rate is smoothed by a trailing mean over a window of a tenth of the run, at least five
+iterations. A run has *fallen* when, for a whole window, the smoothed rate stays below half of its running
+maximum and at least 15 points below it. It has *collapsed* if that maximum was at least 10 points above the
+first smoothed value, and *declined* if the run had never risen that far.
+
+On runs of constant success, 40 iterations of 8 tasks with 8 rollouts each and task difficulties spread by a
+Beta(2p, 2(1-p)) distribution, at most 2% are flagged as either at any p (simulated); a rule without the
+window and the 15 points flags half of them at p = 0.2.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-MARGIN = 0.1
+RISE = 0.1
 FRACTION = 0.5
+DROP = 0.15
 COLLAPSED, DECLINED, STEADY, TOO_SHORT = "collapsed", "declined", "steady", "too short"
 
 
@@ -23,9 +28,9 @@ class Verdict(NamedTuple):
 
     Attributes:
         kind: ``collapsed``, ``declined``, ``steady`` or ``too short`` to be judged.
-        iteration: First iteration (from 1) at which the rate was below the bound; None if it never was.
+        iteration: Iteration (from 1) at which the fall began; None if there was none.
         peak: Largest smoothed rate.
-        recovered: Whether the last smoothed rate is above the bound again.
+        recovered: Whether the last smoothed rate is no longer fallen.
     """
 
     kind: str
@@ -36,7 +41,7 @@ class Verdict(NamedTuple):
 
 def window(iterations: int) -> int:
     """Length of the trailing mean."""
-    return max(3, round(iterations / 20))
+    return max(5, round(iterations / 10))
 
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:
@@ -51,10 +56,11 @@ def judge(success: Sequence[float]) -> Verdict:
         return Verdict(TOO_SHORT)
     rate = smoothed(success, width)
     highest = np.maximum.accumulate(rate)
-    low = rate < FRACTION * highest
-    risen = highest >= rate[0] + MARGIN
-    for kind, counts in ((COLLAPSED, low & risen), (DECLINED, low & ~risen & (rate[0] >= MARGIN))):
-        if counts.any():
-            first = int(np.argmax(counts))
-            return Verdict(kind, first + width, float(rate.max()), bool(rate[-1] >= FRACTION * highest[-1]))
-    return Verdict(STEADY, None, float(rate.max()))
+    fallen = (rate < FRACTION * highest) & (highest - rate >= DROP)
+    lasting = np.convolve(fallen, np.ones(width), mode="valid") > width - 0.5
+    peak = float(rate.max())
+    if not lasting.any():
+        return Verdict(STEADY, None, peak)
+    risen = lasting & (highest[: len(lasting)] >= rate[0] + RISE)
+    kind, first = (COLLAPSED, int(np.argmax(risen))) if risen.any() else (DECLINED, int(np.argmax(lasting)))
+    return Verdict(kind, first + width, peak, not bool(fallen[-1]))

@@ -151,8 +151,9 @@ def differences() -> pd.DataFrame:
     for key, group in frame.groupby(["table", "model", "benchmark", "metric"], sort=False):
         facts = samples()[key[2]]
         for a, b in itertools.combinations(group.itertuples(), 2):
-            by_task = newcombe(a.value / 100, b.value / 100, facts["tasks"])
-            by_cluster = newcombe(a.value / 100, b.value / 100, facts["clusters"])
+            by_task, by_cluster = (
+                newcombe(a.value / 100, facts[unit], b.value / 100, facts[unit]) for unit in ("tasks", "clusters")
+            )
             head = dict(zip(("table", "model", "benchmark", "metric"), key, strict=True))
             head |= {"a": a.method, "b": b.method, "difference": round(a.value - b.value, 2)}
             rows.append({**head, **_bounds("tasks", by_task), **_bounds("clusters", by_cluster)})

@@ -161,9 +161,9 @@ def wilson(share: float, n: int, *, level: float = LEVEL) -> Interval:
     return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def newcombe(a: float, b: float, n: int) -> Interval:
-    """Interval of the difference of two independent proportions over ``n`` each (Newcombe 1998, method 10)."""
-    one, two = wilson(a, n), wilson(b, n)
+def newcombe(a: float, n_a: int, b: float, n_b: int) -> Interval:
+    """Interval of the difference a - b of two independent proportions (Newcombe 1998, method 10)."""
+    one, two = wilson(a, n_a), wilson(b, n_b)
     down = sqrt((a - one.low) ** 2 + (two.high - b) ** 2)
     up = sqrt((one.high - a) ** 2 + (b - two.low) ** 2)
     return Interval(a - b, a - b - down, a - b + up)

@@ -48,17 +48,25 @@ def _open(entries: list[dict[str, Any]]) -> Iterator[Run]:
 
 
 def end_with_parent() -> None:
-    """Interrupt this process group when standard input closes, and on a termination signal."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Interrupt this process group when standard input closes; take a termination signal for an interrupt.
+
+    The interrupt is handled even if this process was started with it ignored, as shells do in the background.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     threading.Thread(target=_watch_parent, daemon=True).start()
 
 
 def _watch_parent() -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     os.killpg(os.getpgrp(), signal.SIGINT)
     time.sleep(GRACE_SECONDS)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -105,3 +105,8 @@ class World:
 @pytest.fixture
 def world():
     return World()
+
+
+@pytest.fixture
+def rng():
+    return stream("tests", "study")

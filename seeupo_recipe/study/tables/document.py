@@ -14,11 +14,19 @@ EMPTY = "-"
 
 @dataclass(frozen=True)
 class Section:
-    """A titled text table with notes below it; ``frame`` holds strings only, or is None."""
+    """A titled text table with notes below it.
+
+    Attributes:
+        title: Heading.
+        frame: Strings only, or None.
+        notes: Lines below the table.
+        detail: Whether the files and the report show it, but not the terminal.
+    """
 
     title: str
     frame: pd.DataFrame | None = None
     notes: Sequence[str] = ()
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,10 @@ class Document:
     sections: Sequence[Section]
     frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
-    def markdown(self) -> str:
+    def markdown(self, *, details: bool = True) -> str:
+        """The whole document, or what a terminal shows of it."""
         parts = [f"# {self.title}", *self.intro]
-        for section in self.sections:
+        for section in (s for s in self.sections if details or not s.detail):
             parts.append(f"## {section.title}")
             if section.frame is not None:
                 parts.append(markdown_table(section.frame))

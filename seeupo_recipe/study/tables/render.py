@@ -141,20 +141,29 @@ def _differences(study: Study, block: Block, frame: pd.DataFrame) -> Section:
         f"{block.name}: paired differences, {label} minus variant, points",
         _wide(study, block, cells, without=study.table.reference),
         notes,
+        detail=True,
     )
 
 
 def _wide(
     study: Study, block: Block, cells: Callable[[Variant, str], dict[str, str]], without: str | None = None
 ) -> pd.DataFrame:
-    """A text table with a line per variant and columns from ``cells`` per benchmark."""
+    """Columns from ``cells`` per benchmark; variants and benchmarks that have nothing to show are left out."""
+    found = {
+        (variant.name, benchmark): cells(variant, benchmark)
+        for variant in study.variants
+        for benchmark in block.benchmarks
+        if variant.name != without
+    }
+    found = {key: texts for key, texts in found.items() if set(texts.values()) != {EMPTY}}
+    benchmarks = [b for b in block.benchmarks if any(key[1] == b for key in found)]
     lines = []
     for variant, head in _rows(study, block):
-        if variant.name != without:
-            for benchmark in block.benchmarks:
-                head |= cells(variant, benchmark)
+        for benchmark in benchmarks:
+            head |= found.get((variant.name, benchmark), {})
+        if any((variant.name, b) in found for b in benchmarks):
             lines.append(head)
-    return pd.DataFrame(lines)
+    return pd.DataFrame(lines).fillna(EMPTY)
 
 
 def _aggregates(study: Study, block: Block, frame: pd.DataFrame) -> Section:
@@ -175,7 +184,7 @@ def _aggregates(study: Study, block: Block, frame: pd.DataFrame) -> Section:
         f"Over runs on {benchmarks}; seeds resampled within each benchmark. IQM: mean of the middle half of all runs. "
         f"Reference run better: probability that a run of {label} scores above a run of the variant."
     ]
-    return Section(f"{block.name}: across seeds", pd.DataFrame(lines), notes)
+    return Section(f"{block.name}: across seeds", pd.DataFrame(lines), notes, detail=True)
 
 
 def _training(study: Study, block: Block, frame: pd.DataFrame) -> Section:
@@ -201,10 +210,10 @@ def _training(study: Study, block: Block, frame: pd.DataFrame) -> Section:
     notes = [
         "First 5 and last 5: success rate of the training rollouts over five iterations, mean of the seeds. Slope of "
         "the return: least squares on the seeds' mean curve with its t interval.",
-        "Collapsed: the smoothed success rate rose by at least 10 points and then fell below half of its maximum. "
-        "Declined: it fell below half of its start without having risen.",
+        "Collapsed: the success rate rose by at least 10 points and then stayed below half of its maximum (smoothed, "
+        "over a tenth of the run). Declined: it fell so without having risen. The exact rule stands in collapse.py.",
     ]
-    return Section(f"{block.name}: training", pd.DataFrame(lines), notes)
+    return Section(f"{block.name}: training", pd.DataFrame(lines), notes, detail=True)
 
 
 def _checkpoints(study: Study, block: Block, frame: pd.DataFrame) -> Section:
@@ -224,7 +233,7 @@ def _checkpoints(study: Study, block: Block, frame: pd.DataFrame) -> Section:
         "Best checkpoint: the evaluated iteration with the highest mean validation score, the earliest on a tie. "
         "Means over seeds; the test split is played at the last checkpoint, and at the best one where recorded."
     ]
-    return Section(f"{block.name}: best checkpoint by validation", _wide(study, block, cells), notes)
+    return Section(f"{block.name}: best checkpoint by validation", _wide(study, block, cells), notes, detail=True)
 
 
 def cost_sections(study: Study, blocks: Sequence[Block]) -> tuple[list[Section], dict[str, pd.DataFrame]]:
