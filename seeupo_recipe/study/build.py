@@ -69,7 +69,11 @@ class Builder:
 
     def documents(self) -> list[Document]:
         """Tables of the studies that have one."""
-        return [document(study, self.scale, self.blocks(study)) for study in self.studies.values() if study.table]
+        return [
+            document(study, self.scale, self.blocks(study), self.store.problems)
+            for study in self.studies.values()
+            if study.table
+        ]
 
     def tables(self) -> list[Path]:
         """Write every table as Markdown and CSV."""

@@ -239,7 +239,7 @@ def load_store(scale: str) -> Store:
     runs: dict[str, list[RecordedRun]] = {}
     for run in chosen.values():
         runs.setdefault(run.key, []).append(run)
-    return Store(runs, tuple(problems))
+    return Store(runs, tuple(sorted(problems)))
 
 
 def _read(folder: Path) -> RecordedRun:

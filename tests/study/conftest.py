@@ -46,7 +46,7 @@ class World:
         iterations = cell.config.training.iterations
         self.train(run, curve if curve is not None else np.linspace(0.2, end, iterations), seconds)
         evaluation = cell.config.evaluation
-        for iteration in range(evaluation.every, iterations + 1, evaluation.every) if iterations else ():
+        for iteration in range(evaluation.every, iterations + 1, evaluation.every) if evaluation.every else ():
             share = 0.2 + (end - 0.2) * iteration / iterations
             self.evaluate(run, iteration, "validation", evaluation.periodic_samples, share, rng)
         self.evaluate(run, iterations, "test", evaluation.samples_per_task, end if iterations else 0.2, rng, failures)

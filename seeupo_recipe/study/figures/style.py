@@ -35,13 +35,13 @@ MARKERS = {
     "rloo": "^",
     "reinforce_pp": "P",
     "base": "x",
-    "natural": "s",
-    "random": "^",
-    "none": "D",
-    "group": "v",
+    "natural": "<",
+    "random": ">",
+    "none": "p",
+    "group": "h",
 }
 SPARE_COLOURS = ("#117733", "#CC6677", "#88CCEE", "#AA4499", "#DDCC77", "#661100", "#6699CC", "#AA4466")
-SPARE_MARKERS = ("<", ">", "p", "h", "X", "*", "d", "H")
+SPARE_MARKERS = ("X", "*", "d", "H", "8", "1", "2", "3")
 DASHES = {"one": (0, (4, 1.5)), "matched": "solid", "per turn": "solid"}
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.5
 

@@ -26,6 +26,10 @@ COUNTS = {
     "forward_tokens": "tokens/forward",
     "backward_tokens": "tokens/backward",
 }
+COLUMNS = [
+    *("backend", "model", "benchmark", "machine", "variant", "label", "seeds", "seconds", *PHASES, "other"),
+    *("ratio", "ratio_low", "ratio_high", "memory_gb", *COUNTS),
+]
 FIRST = 2
 
 
@@ -46,7 +50,7 @@ def cost_frame(study: Study, blocks: Iterable[Block]) -> pd.DataFrame:
                         head = {"backend": block.backend, "model": block.model, "benchmark": benchmark}
                         head |= {"machine": machine, "variant": variant.name, "label": variant.label}
                         rows.append({**head, **_facts(runs[variant.name], reference)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def comparable_steps(block: Block, a: str, b: str, benchmark: str) -> tuple[np.ndarray, np.ndarray, int] | None:

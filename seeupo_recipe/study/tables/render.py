@@ -28,15 +28,16 @@ INTERVALS = (
     "Brackets: 95% bootstrap intervals over tasks (by cluster) and seeds. With one seed they cover the choice of "
     "tasks only; with fewer than five they are too narrow for the chance in training."
 )
+PROBLEMS_SHOWN = 10
 COST_INTERVALS = "Brackets: 95% bootstrap intervals over iterations."
 
 
-def document(study: Study, scale: str, blocks: Sequence[Block]) -> Document:
-    """The document of a study's table."""
-    started = [block for block in blocks if block.started]
+def document(study: Study, scale: str, blocks: Sequence[Block], problems: Sequence[str] = ()) -> Document:
+    """The document of a study's table; ``problems`` are records of the scale that cannot be used."""
     build = cost_sections if study.table.layout == "cost" else outcome_sections
-    sections, frames = build(study, started)
+    sections, frames = build(study, blocks)
     sections += [not_run_section(block) for block in blocks if not block.started]
+    sections += problem_sections(problems)
     sections += paper_sections(study, scale)
     intro = [study.question, COST_INTERVALS if study.table.layout == "cost" else INTERVALS]
     return Document(study.name, f"{study.title} ({scale})", intro, sections, frames)
@@ -52,7 +53,7 @@ def outcome_sections(study: Study, blocks: Sequence[Block]) -> tuple[list[Sectio
         "checkpoints": checkpoint_frame(study, blocks),
     }
     sections: list[Section] = []
-    for block in blocks:
+    for block in (b for b in blocks if b.started):
         mine = {name: _of(frame, block) for name, frame in frames.items()}
         sections.append(_outcomes(study, block, mine[""]))
         if study.table.layout == "grid":
@@ -247,7 +248,7 @@ def cost_sections(study: Study, blocks: Sequence[Block]) -> tuple[list[Section],
         "Memory: peak of the training process, GB. Tokens and steps are means per iteration.",
     ]
     sections = []
-    for block in blocks:
+    for block in (b for b in blocks if b.started):
         mine = _of(frame, block)
         lines = [_cost_line(row, steps_of(block[row.variant, row.benchmark])) for row in mine.itertuples()]
         machines = [f"Machine: {machine}." for machine in mine["machine"].unique()] if len(mine) else []
@@ -285,6 +286,14 @@ def _cost_line(row, steps: str) -> dict[str, str]:
 def not_run_section(block: Block) -> Section:
     rows = len(block.variants) * len(block.benchmarks)
     return Section(f"{block.name}: not run", None, [f"None of its {rows} cells has a recorded run."])
+
+
+def problem_sections(problems: Sequence[str]) -> list[Section]:
+    """Records that no table uses, and why."""
+    if not problems:
+        return []
+    more = [f"and {len(problems) - PROBLEMS_SHOWN} more."] if len(problems) > PROBLEMS_SHOWN else []
+    return [Section("Records left out", None, [*problems[:PROBLEMS_SHOWN], *more])]
 
 
 def paper_sections(study: Study, scale: str) -> list[Section]:
