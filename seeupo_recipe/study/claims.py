@@ -2,13 +2,13 @@
 
 Rules, fixed before any run was looked at. Intervals are the 95% intervals of the tables.
 
-- better: *shown* if the interval of the paired difference a - b of avg@k lies above 0, *opposite* if below.
-- similar: *shown* if that interval lies within the margin on both sides, *opposite* if wholly beyond it.
-- collapses: *shown* if more than half of the seeds collapse, *opposite* if none does.
-- steady: *shown* if no seed collapses, *opposite* if more than half do.
-- costlier: *shown* if the interval of the ratio of seconds per iteration lies above 1, *opposite* if below.
+- better: "shown" if the interval of the paired difference a - b of avg@k lies above 0, "opposite" if below.
+- similar: "shown" if that interval lies within the margin on both sides, "opposite" if wholly beyond it.
+- collapses: "shown" if more than half of the seeds collapse, "opposite" if none does.
+- steady: "shown" if no seed collapses, "opposite" if more than half do.
+- costlier: "shown" if the interval of the ratio of seconds per iteration lies above 1, "opposite" if below.
 
-Anything else is *not shown*, and *not run* if a run that it needs is missing.
+Anything else is "not shown", and "not run" if a run that it needs is missing.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from seeupo_recipe.study.statistics import Interval, crossed_replicates, pass_at_k, percentile_interval
-from seeupo_recipe.study.store import RecordedRun
+from seeupo_recipe.study.store import Count, RecordedRun, Tally
 
 METRICS = ("avg", "pass")
 
@@ -69,25 +68,20 @@ def outcomes(
     return from_tallies(found, k) if found else None
 
 
-def from_tallies(tallies: Mapping[int, pd.DataFrame], k: int) -> Outcomes:
-    """Arrays from the counts per task of every seed (``RecordedRun.tallies``)."""
+def from_tallies(tallies: Mapping[int, Tally], k: int) -> Outcomes:
+    """Arrays from the counts by task of every seed."""
     seeds = sorted(tallies)
-    clusters = pd.concat([tallies[seed]["cluster"] for seed in seeds])
-    clusters = clusters[~clusters.index.duplicated()].sort_index()
-    avg, passed = [], []
-    for seed in seeds:
-        counts = tallies[seed].reindex(clusters.index)
-        n, c = counts["n"].fillna(0).astype(int), counts["c"].fillna(0).astype(int)
-        avg.append((counts["total"] / n.where(n > 0)).to_numpy(float))
-        passed.append([pass_at_k(*pair, k) if pair[0] >= k else np.nan for pair in zip(n, c, strict=True)])
+    clusters = {task: count.cluster for seed in seeds for task, count in tallies[seed].items()}
+    tasks = sorted(clusters)
+    counts = [[tallies[seed].get(task, Count("", 0, 0, 0, 0.0)) for task in tasks] for seed in seeds]
     return Outcomes(
         tuple(seeds),
-        tuple(clusters.index),
-        tuple(map(str, clusters)),
-        np.array(avg),
-        np.array(passed),
-        int(max(t["played"].max() for t in tallies.values())),
-        int(sum((t["played"] - t["n"]).sum() for t in tallies.values())),
+        tuple(tasks),
+        tuple(clusters[task] for task in tasks),
+        np.array([[x.total / x.n if x.n else np.nan for x in row] for row in counts]),
+        np.array([[pass_at_k(x.n, x.c, k) if x.n >= k else np.nan for x in row] for row in counts]),
+        max(x.played for row in counts for x in row),
+        sum(x.played - x.n for row in counts for x in row),
     )
 
 

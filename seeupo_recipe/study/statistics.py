@@ -34,6 +34,7 @@ class Interval(NamedTuple):
         return Interval(*(factor * x for x in self))
 
 
+@lru_cache(maxsize=4096)
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Unbiased estimate of pass@k from ``n`` samples of which ``c`` pass (Chen et al. 2021).
 

@@ -18,9 +18,27 @@ from seeupo_recipe.runs import results_root
 from seeupo_recipe.study.cells import definition_key
 
 NOT_RUN = "not run"
-EVALUATION_COLUMNS = (
-    "iteration", "split", "task_id", "cluster", "sample", "score", "success", "turns", "stop_reason", "failure",
-)  # fmt: skip
+
+
+class Count(NamedTuple):
+    """Outcomes of one task at one checkpoint.
+
+    Attributes:
+        cluster: The task's cluster.
+        played: All samples.
+        n: Samples without an environment failure.
+        c: Successes among those.
+        total: Sum of their scores.
+    """
+
+    cluster: str
+    played: int
+    n: int
+    c: int
+    total: float
+
+
+Tally = Mapping[str, Count]
 
 
 class Context(NamedTuple):
@@ -89,13 +107,6 @@ class RecordedRun:
         return self.record.metrics()
 
     @cached_property
-    def evaluations(self) -> pd.DataFrame:
-        """One row per iteration, split, task and sample."""
-        rows = self.record.evaluations()
-        frame = pd.DataFrame([[row.get(c) for c in EVALUATION_COLUMNS] for row in rows], columns=EVALUATION_COLUMNS)
-        return frame.drop_duplicates(["iteration", "split", "task_id", "sample"])
-
-    @cached_property
     def state(self) -> str:
         """``finished``, ``failed``, ``interrupted`` or ``not run``; finished only with a whole evaluation."""
         status = self.record.status().get("state")
@@ -103,25 +114,24 @@ class RecordedRun:
             return FAILED
         if status == FINISHED:
             return FINISHED if self.missing_samples == 0 else FAILED
-        return INTERRUPTED if self._lines or len(self.evaluations) else NOT_RUN
+        return INTERRUPTED if self._lines or self.tallies else NOT_RUN
 
     @cached_property
     def damage(self) -> str | None:
         """What cannot be read of the record."""
         try:
-            _ = self._lines, self.evaluations
-        except (RecordError, KeyError) as error:
+            _ = self._lines, self.tallies
+        except (RecordError, KeyError, TypeError) as error:
             return str(error)
         return None
 
     @cached_property
     def missing_samples(self) -> int:
         """Samples that the final evaluation of the test split lacks."""
-        final = self.tally(self.test_split, self.iterations)
+        final = self.tally(self.test_split, self.iterations) or {}
         wanted = self.config["evaluation"]["samples_per_task"]
         tasks = self.manifest.get("benchmark", {}).get("task_counts", {}).get(self.test_split)
-        played = final["played"].clip(upper=wanted) if final is not None else pd.Series(dtype=int)
-        return wanted * (tasks or max(1, len(played))) - int(played.sum())
+        return wanted * (tasks or max(1, len(final))) - sum(min(count.played, wanted) for count in final.values())
 
     @property
     def problem(self) -> str:
@@ -135,30 +145,25 @@ class RecordedRun:
         return f"stopped after iteration {len(self._lines)} of {self.iterations}"
 
     @cached_property
-    def tallies(self) -> Mapping[tuple[str, int], pd.DataFrame]:
-        """Counts per task of every evaluated (split, iteration), indexed by task.
+    def tallies(self) -> Mapping[tuple[str, int], Tally]:
+        """Counts by task of every evaluated (split, iteration); a sample counts once."""
+        seen: set[tuple] = set()
+        counts: dict[tuple[str, int], dict[str, list]] = {}
+        for row in self.record.evaluations():
+            sample = (row["split"], row["iteration"], row["task_id"], row["sample"])
+            if sample in seen:
+                continue
+            seen.add(sample)
+            count = counts.setdefault(sample[:2], {}).setdefault(row["task_id"], [str(row["cluster"]), 0, 0, 0, 0.0])
+            count[1] += 1
+            if row["failure"] is None:
+                count[2] += 1
+                count[3] += bool(row["success"])
+                count[4] += row["score"]
+        return {key: {task: Count(*count) for task, count in tasks.items()} for key, tasks in counts.items()}
 
-        Columns: ``cluster``, ``played`` (all samples), ``n`` (without environment failures), ``c`` (successes
-        among them) and ``total`` (sum of their scores).
-        """
-        rows = self.evaluations
-        counted = rows["failure"].isna()
-        rows = rows.assign(
-            n=counted.astype(int),
-            c=(counted & (rows["success"] == True)).astype(int),  # noqa: E712
-            total=rows["score"].astype(float).where(counted, 0.0),
-        )
-        grouped = rows.groupby(["split", "iteration", "task_id"])
-        tally = grouped.agg(
-            cluster=("cluster", "first"), played=("n", "size"), n=("n", "sum"), c=("c", "sum"), total=("total", "sum")
-        )
-        return {
-            (split, int(iteration)): group.droplevel(["split", "iteration"])
-            for (split, iteration), group in tally.groupby(level=["split", "iteration"])
-        }
-
-    def tally(self, split: str, iteration: int) -> pd.DataFrame | None:
-        """Counts per task of one checkpoint; None if it was not evaluated on ``split``."""
+    def tally(self, split: str, iteration: int) -> Tally | None:
+        """Counts by task of one checkpoint; None if it was not evaluated on ``split``."""
         return self.tallies.get((split, iteration))
 
     @property
@@ -171,8 +176,12 @@ class RecordedRun:
 
     def validation_scores(self) -> dict[int, float]:
         """Mean validation score of every evaluated iteration, ascending."""
-        found = {i: t for (split, i), t in self.tallies.items() if split == self.validation_split and t["n"].sum()}
-        return {i: float(found[i]["total"].sum() / found[i]["n"].sum()) for i in sorted(found)}
+        scores = {}
+        for split, iteration in sorted(self.tallies):
+            counts = self.tallies[split, iteration].values()
+            if split == self.validation_split and (n := sum(count.n for count in counts)):
+                scores[iteration] = sum(count.total for count in counts) / n
+        return scores
 
     @property
     def epoch_iterations(self) -> int | None:
