@@ -28,7 +28,7 @@ from seeupo_recipe.study.paper import PAPER
 from seeupo_recipe.study.statistics import Interval, crossed_replicates, holm, percentile_interval, two_sided_p
 from seeupo_recipe.study.tables.cost import comparable_steps, ratio_of_means
 from seeupo_recipe.study.tables.outcomes import cell_outcomes
-from seeupo_recipe.study.training import curve
+from seeupo_recipe.study.training import SUCCESS
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_RUN = "shown", "not shown", "opposite", "not run"
 
@@ -166,7 +166,7 @@ def _points(interval: Interval) -> str:
 def _collapse_count(claim: Claim, block: Block, benchmark: str) -> tuple[int, int]:
     """Collapsed seeds, and seeds that are long enough to be judged."""
     runs = [run for run in block[claim.a, benchmark].finished if run.iterations]
-    kinds = [judge(curve(run)["success"]).kind for run in runs]
+    kinds = [judge(run.series(SUCCESS)).kind for run in runs]
     return kinds.count(COLLAPSED), len(kinds) - kinds.count("too short")
 
 

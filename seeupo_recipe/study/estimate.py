@@ -7,6 +7,8 @@ from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from seeupo_recipe.config import RunConfig
 from seeupo_recipe.records.run import FINISHED
 from seeupo_recipe.study.store import RecordedRun
@@ -43,19 +45,18 @@ class Estimator:
 
 def measure(run: RecordedRun) -> Pace | None:
     """What a finished run took; None if it was resumed or is too short to tell."""
-    status, metrics = run.record.status(), run.metrics
+    status, times = run.record.status(), run.series("time")
     if status.get("resumed_from") or "updated" not in status:
         return None
     ended = datetime.fromisoformat(_colon(status["updated"])).timestamp()
     created = datetime.fromisoformat(_colon(run.manifest["created"])).timestamp()
     if not run.iterations:
         return Pace(0.0, max(0.0, ended - created))
-    if len(metrics) < 2 or "time" not in metrics:
+    if len(times) < 2 or np.isnan(times).any():
         return None
-    times = metrics["time"].astype(float)
-    per_iteration = float(times.diff().median())
-    start = float(times.iloc[0]) - per_iteration - created if run.config["backend"] == "verl" else 0.0
-    return Pace(per_iteration, max(0.0, start) + max(0.0, ended - float(times.iloc[-1])))
+    per_iteration = float(np.median(np.diff(times)))
+    start = float(times[0]) - per_iteration - created if run.config["backend"] == "verl" else 0.0
+    return Pace(per_iteration, max(0.0, start) + max(0.0, ended - float(times[-1])))
 
 
 def _colon(stamp: str) -> str:

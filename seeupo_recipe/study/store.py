@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
+import numpy as np
 
 from seeupo_recipe.algo import ALGORITHM_VERSION
 from seeupo_recipe.records.identity import digest, make_run_id
@@ -98,13 +98,18 @@ class RecordedRun:
         return self.config["training"]["iterations"]
 
     @cached_property
-    def metrics(self) -> pd.DataFrame:
-        """One row per iteration, indexed by iteration."""
-        return pd.DataFrame(self._lines).set_index("iteration", drop=False) if self._lines else pd.DataFrame()
-
-    @cached_property
-    def _lines(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[dict[str, Any]]:
+        """Metrics lines, one per iteration."""
         return self.record.metrics()
+
+    def series(self, name: str) -> np.ndarray:
+        """A metric by iteration, (iterations,); NaN where it was not recorded or not finite."""
+        values = (line.get(name) for line in self.metrics)
+        return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+    def has(self, name: str) -> bool:
+        """Whether any iteration recorded the metric."""
+        return any(line.get(name) is not None for line in self.metrics)
 
     @cached_property
     def state(self) -> str:
@@ -114,13 +119,13 @@ class RecordedRun:
             return FAILED
         if status == FINISHED:
             return FINISHED if self.missing_samples == 0 else FAILED
-        return INTERRUPTED if self._lines or self.tallies else NOT_RUN
+        return INTERRUPTED if self.metrics or self.tallies else NOT_RUN
 
     @cached_property
     def damage(self) -> str | None:
         """What cannot be read of the record."""
         try:
-            _ = self._lines, self.tallies
+            _ = self.metrics, self.tallies
         except (RecordError, KeyError, TypeError) as error:
             return str(error)
         return None
@@ -142,7 +147,7 @@ class RecordedRun:
             if self.record.status().get("state") == FINISHED:
                 return f"its evaluation lacks {self.missing_samples} samples"
             return self.record.status().get("error") or "failed"
-        return f"stopped after iteration {len(self._lines)} of {self.iterations}"
+        return f"stopped after iteration {len(self.metrics)} of {self.iterations}"
 
     @cached_property
     def tallies(self) -> Mapping[tuple[str, int], Tally]:

@@ -28,23 +28,19 @@ def curve(run: RecordedRun) -> pd.DataFrame:
     Columns are ``success``, ``return`` and the keys of ``EFFORTS``; NaN where the record lacks the metric.
     The epoch is the iteration divided by the whole batches per epoch.
     """
-    metrics = run.metrics
-
-    def column(name: str) -> pd.Series:
-        return metrics[name] if name in metrics else pd.Series(np.nan, index=metrics.index)
-
+    iterations = np.array([line["iteration"] for line in run.metrics])
     per_epoch = run.epoch_iterations
     return pd.DataFrame(
         {
-            "success": column(SUCCESS).astype(float),
-            "return": column("train/return_mean").astype(float),
-            "iteration": metrics.index.to_numpy(),
-            "epoch": metrics.index.to_numpy() / per_epoch if per_epoch else np.nan,
-            "optimizer_steps": column("update/optimizer_steps").astype(float).cumsum(),
-            "sampled_tokens": column("tokens/sampled").astype(float).cumsum(),
-            "seconds": column("timing_s/step").astype(float).cumsum(),
+            "success": run.series(SUCCESS),
+            "return": run.series("train/return_mean"),
+            "iteration": iterations,
+            "epoch": iterations / per_epoch if per_epoch else np.nan,
+            "optimizer_steps": run.series("update/optimizer_steps").cumsum(),
+            "sampled_tokens": run.series("tokens/sampled").cumsum(),
+            "seconds": run.series("timing_s/step").cumsum(),
         },
-        index=metrics.index,
+        index=iterations,
     )
 
 
@@ -64,9 +60,9 @@ def training_facts(runs: Sequence[RecordedRun]) -> dict[str, object]:
     return per ten iterations of the seeds' mean curve, with its interval. Environment failures are counted.
     """
     mean = mean_curve(runs)
-    verdicts = [judge(curve(run)["success"]) for run in runs]
+    verdicts = [judge(run.series(SUCCESS)) for run in runs]
     trend = slope(mean["return"]).scaled(10) if len(mean) > 2 else None
-    failures = [run.metrics.get("train/environment_failures", pd.Series(dtype=float)).sum() for run in runs]
+    failures = [np.nansum(run.series("train/environment_failures")) for run in runs]
     return {
         "start": float(mean["success"].iloc[:EDGE].mean()),
         "end": float(mean["success"].iloc[-EDGE:].mean()),

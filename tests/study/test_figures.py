@@ -1,10 +1,13 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from seeupo_recipe.study.build import Builder
 from seeupo_recipe.study.collapse import window
-from seeupo_recipe.study.figures import data, style
+from seeupo_recipe.study.figures import curves, data, style
+from seeupo_recipe.study.figures.drawing import Drawing
 from seeupo_recipe.study.spec import load_study
 from seeupo_recipe.study.training import curve, mean_curve
 
@@ -125,3 +128,17 @@ def test_data_of_a_figure_lie_beside_it(world):
     *_, csv = Builder("mini", ["figure5"], world.overrides).figures()
     frame = pd.read_csv(csv)
     assert {"benchmark", "variant", "model", "seed", "iteration", "epoch", "mean"} <= set(frame.columns)
+
+
+def test_the_papers_points_stand_only_at_its_scale(world):
+    """A run on what calls itself the paper's benchmark and model, shown at either scale."""
+    world.overrides = (*world.overrides, "benchmark.paper_name=AppWorld")
+    world.finish(world.cell())
+    block = dataclasses.replace(block_of(world), model="Qwen3-14B")
+    study = load_study("figure4")
+    legends = {}
+    for scale in ("mini", "paper"):
+        drawing = Drawing(study, study.figures[0], scale, [block])
+        curves.curves(drawing, curves.curve_frames(drawing))
+        legends[scale] = [text for text in drawing.legend if "as described" in text]
+    assert legends == {"mini": [], "paper": ["SeeUPO: the paper's figure, as described"]}

@@ -104,13 +104,13 @@ def turn_frame(block: Block, variant: Variant) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _turn_values(runs: Sequence[RecordedRun], column: str) -> pd.DataFrame | None:
-    known = [run.metrics[column].astype(float) for run in runs if column in run.metrics]
+def _turn_values(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame | None:
+    known = [run.series(name) for run in runs if run.has(name)]
     if not known:
         return None
-    mean = pd.concat(known, axis=1).mean(axis=1)
+    mean = pd.concat([pd.Series(values) for values in known], axis=1).mean(axis=1)
     value = mean.rolling(window(len(mean)), min_periods=1).mean()
-    return pd.DataFrame({"iteration": value.index, "value": value.to_numpy()})
+    return pd.DataFrame({"iteration": value.index + 1, "value": value.to_numpy()})
 
 
 def sweep_frame(block: Block, variants: Sequence[Variant], x: str, k: int) -> pd.DataFrame:

@@ -70,7 +70,7 @@ def _by_machine(block: Block, benchmark: str) -> dict[str, dict[str, list[Record
     found: dict[str, dict[str, list[RecordedRun]]] = {}
     for variant in block.variants:
         for run in block[variant.name, benchmark].finished:
-            if STEP in run.metrics and len(run.metrics) >= FIRST:
+            if run.has(STEP) and len(run.metrics) >= FIRST:
                 found.setdefault(run.hardware, {}).setdefault(variant.name, []).append(run)
     return dict(sorted(found.items()))
 
@@ -87,28 +87,29 @@ def _facts(runs: Sequence[RecordedRun], reference: np.ndarray) -> dict[str, obje
     return facts | {name: _mean(runs, (column,)) for name, column in COUNTS.items()}
 
 
-def _later(run: RecordedRun) -> pd.DataFrame:
-    return run.metrics.loc[FIRST:]
+def _later(run: RecordedRun, name: str) -> np.ndarray:
+    """A metric of the counted iterations."""
+    return run.series(name)[FIRST - 1 :]
 
 
 def _steps(runs: Sequence[RecordedRun]) -> np.ndarray:
     """Seconds of every counted iteration of all runs."""
-    return np.concatenate([_later(run)[STEP].to_numpy(float) for run in runs]) if runs else np.empty(0)
+    return np.concatenate([_later(run, STEP) for run in runs]) if runs else np.empty(0)
 
 
-def _mean(runs: Sequence[RecordedRun], columns: Sequence[str]) -> float:
-    """Mean per iteration of the sum of those ``columns`` that are recorded; NaN if none is."""
+def _mean(runs: Sequence[RecordedRun], names: Sequence[str]) -> float:
+    """Mean per iteration of the sum of those metrics that are recorded; NaN if none is."""
     sums = []
     for run in runs:
-        known = [c for c in columns if c in run.metrics]
+        known = [_later(run, name) for name in names if run.has(name)]
         if known:
-            sums.append(_later(run)[known].astype(float).sum(axis=1))
-    return float(pd.concat(sums).mean()) if sums else float("nan")
+            sums.append(np.nansum(known, axis=0))
+    return float(np.concatenate(sums).mean()) if sums else float("nan")
 
 
 def _peak(run: RecordedRun) -> float:
-    known = [c for c in MEMORY if c in run.metrics]
-    return float(run.metrics[known[0]].max()) if known else float("nan")
+    known = [run.series(name) for name in MEMORY if run.has(name)]
+    return float(np.nanmax(known[0])) if known else float("nan")
 
 
 def ratio_of_means(numerator: np.ndarray, denominator: np.ndarray) -> Interval:
