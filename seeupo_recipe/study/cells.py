@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from seeupo_recipe.compose import options
 from seeupo_recipe.config import BACKENDS, RunConfig
@@ -16,6 +17,14 @@ from seeupo_recipe.study.composition import Composer
 from seeupo_recipe.study.spec import SEEDS_MAX, Study, Variant, nearest
 
 COMPOSER = Composer()
+PLACES = {
+    "scale": "SCALE",
+    "backend": "BACKEND",
+    "model": "MODELS",
+    "benchmark": "BENCHMARKS",
+    "algorithm": "VARIANTS",
+    "seed": "SEEDS",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Cell:
         variant: The row.
         config: The composed config at seed 0.
         key: Digest of the config's definition without its seed.
+        setting: Digest of the definition's benchmark and model alone.
     """
 
     backend: str
@@ -37,6 +47,7 @@ class Cell:
     variant: Variant
     config: RunConfig
     key: str
+    setting: str
 
     def at(self, seed: int) -> RunConfig:
         return dataclasses.replace(self.config, seed=seed)
@@ -81,17 +92,30 @@ def definition_key(values: dict) -> str:
 
 
 def make_cell(study: Study, selection: Selection, backend: str, model: str, benchmark: str, variant: Variant) -> Cell:
-    """Compose one cell; the selection's overrides come last. The untrained policy takes none of ``training``."""
+    """Compose one cell; the selection's overrides come last. The untrained policy takes none of ``training``.
+
+    Raises:
+        ConfigError: For an unknown recipe, or an override of what the cell's place in the matrix says.
+    """
     for group, name in (("scale", selection.scale), ("benchmark", benchmark), ("model", model)):
         if name not in options(group):
             raise ConfigError(f"there is no recipes/{group}/{name}.yaml; {nearest(name, options(group))}")
-    groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
+    for override in selection.overrides:
+        if (key := override.lstrip("+~").partition("=")[0]) in PLACES:
+            raise ConfigError(f"{override}: {key} is a part of the study's matrix; select it with {PLACES[key]}")
     overrides = (*study.overrides, *variant.overrides, *selection.overrides)
     if variant.algorithm == "base":
         overrides = tuple(o for o in overrides if not o.startswith("training."))
-    config = COMPOSER((*groups, *overrides))
-    config = dataclasses.replace(config, backend=backend, seed=0)
-    return Cell(backend, model, benchmark, variant, config, definition_key(definition(config)))
+    groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
+    return Cell(backend, model, benchmark, variant, *_composed((*groups, *overrides), backend))
+
+
+@cache
+def _composed(overrides: tuple[str, ...], backend: str) -> tuple[RunConfig, str, str]:
+    """Config at seed 0, key and setting of a cell."""
+    config = dataclasses.replace(COMPOSER(overrides), backend=backend, seed=0)
+    values = definition(config)
+    return config, definition_key(values), digest([values["benchmark"], values["model"]], 16)
 
 
 def full_matrix(study: Study, selection: Selection) -> list[Cell]:

@@ -30,6 +30,10 @@ from seeupo_recipe.study.tables.cost import comparable_steps, ratio_of_means
 from seeupo_recipe.study.tables.outcomes import cell_outcomes
 from seeupo_recipe.study.training import SUCCESS
 
+COLUMNS = [
+    *("claim", "text", "origin", "paper", "backend", "model", "benchmark", "verdict", "evidence"),
+    *("value", "low", "high", "seeds", "p"),
+]
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_RUN = "shown", "not shown", "opposite", "not run"
 
 
@@ -93,12 +97,12 @@ def judge_claims(claims: Sequence[Claim], blocks: Mapping[str, Sequence[Block]],
 
     Args:
         claims: The claims.
-        blocks: Blocks of each study by its name.
+        blocks: Blocks of each study by its name; a claim about a study that is not there is left out.
         k: Of avg@k.
     """
     rows = []
     for claim in claims:
-        for block in blocks[claim.study]:
+        for block in blocks.get(claim.study, ()):
             for benchmark in block.benchmarks:
                 finding = RULES[claim.kind](claim, block, benchmark, k)
                 value, low, high = finding.interval or (None, None, None)
@@ -120,7 +124,7 @@ def judge_claims(claims: Sequence[Claim], blocks: Mapping[str, Sequence[Block]],
                         "p": finding.p,
                     }
                 )
-    frame = pd.DataFrame(rows).astype({name: float for name in ("value", "low", "high", "p")})
+    frame = pd.DataFrame(rows, columns=COLUMNS).astype({name: float for name in ("value", "low", "high", "p")})
     frame["holm_p"] = float("nan")
     for _, group in frame[frame["p"].notna()].groupby(["backend", "model"]):
         frame.loc[group.index, "holm_p"] = holm(group["p"].tolist())

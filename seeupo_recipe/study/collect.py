@@ -62,7 +62,8 @@ class Block:
         benchmarks: Columns.
         variants: Rows.
         cells: By (variant name, benchmark).
-        contexts: Versions, tasks and weights of each benchmark's runs, where there are any.
+        contexts: Versions, tasks and weights of each benchmark's runs; several only where variants differ in
+            the benchmark's or the model's own settings.
         notes: Records that were left out, and why.
     """
 
@@ -71,7 +72,7 @@ class Block:
     benchmarks: tuple[str, ...]
     variants: tuple[Variant, ...]
     cells: Mapping[tuple[str, str], CellRuns]
-    contexts: Mapping[str, Context]
+    contexts: Mapping[str, tuple[Context, ...]]
     notes: tuple[str, ...]
 
     def __getitem__(self, key: tuple[str, str]) -> CellRuns:
@@ -94,16 +95,16 @@ def collect(study: Study, selection: Selection, store: Store) -> list[Block]:
     for backend in dict.fromkeys(c.backend for c in cells.values()):
         for model in matrix.models:
             chosen: dict[tuple[str, str], CellRuns] = {}
-            contexts: dict[str, Context] = {}
+            contexts: dict[str, tuple[Context, ...]] = {}
             notes: list[str] = []
             for benchmark in matrix.benchmarks:
                 column = [cells[backend, model, benchmark, v.name] for v in study.variants]
-                context = newest_context([run for cell in column for run in store.of(cell.key)])
-                if context:
-                    contexts[benchmark] = context
+                newest = _newest_contexts(column, store)
+                contexts[benchmark] = tuple(dict.fromkeys(c for c in newest.values() if c))
                 for cell in column:
-                    expected = tuple(range(study.defaults.seeds))
+                    context = newest[cell.setting]
                     runs = {run.seed: run for run in store.of(cell.key) if run.context == context}
+                    expected = tuple(range(study.defaults.seeds))
                     chosen[cell.variant.name, benchmark] = CellRuns(cell, runs, expected)
                     notes += [
                         f"{run.run_id}: left out, {run.context}; this block has {context}"
@@ -116,7 +117,11 @@ def collect(study: Study, selection: Selection, store: Store) -> list[Block]:
     return blocks
 
 
-def newest_context(runs: Sequence[RecordedRun]) -> Context | None:
-    """The context of the run that was created last: what the same command would add to today."""
-    newest = max(runs, key=lambda run: (run.manifest["created"], run.run_id), default=None)
-    return newest.context if newest else None
+def _newest_contexts(column: Sequence[Cell], store: Store) -> dict[str, Context | None]:
+    """By setting, the context of the run that was created last: what the same command would add to today."""
+    found: dict[str, Context | None] = {}
+    for setting in dict.fromkeys(cell.setting for cell in column):
+        runs = [run for cell in column if cell.setting == setting for run in store.of(cell.key)]
+        newest = max(runs, key=lambda run: (run.created, run.run_id), default=None)
+        found[setting] = newest.context if newest else None
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from seeupo_recipe.config import RunConfig
 from seeupo_recipe.records.run import FINISHED
-from seeupo_recipe.study.store import RecordedRun
+from seeupo_recipe.study.store import RecordedRun, timestamp
 
 
 class Pace(NamedTuple):
@@ -48,8 +47,7 @@ def measure(run: RecordedRun) -> Pace | None:
     status, times = run.record.status(), run.series("time")
     if status.get("resumed_from") or "updated" not in status:
         return None
-    ended = datetime.fromisoformat(_colon(status["updated"])).timestamp()
-    created = datetime.fromisoformat(_colon(run.manifest["created"])).timestamp()
+    ended, created = timestamp(status["updated"]), run.created
     if not run.iterations:
         return Pace(0.0, max(0.0, ended - created))
     if len(times) < 2 or np.isnan(times).any():
@@ -57,11 +55,6 @@ def measure(run: RecordedRun) -> Pace | None:
     per_iteration = float(np.median(np.diff(times)))
     start = float(times[0]) - per_iteration - created if run.config["backend"] == "verl" else 0.0
     return Pace(per_iteration, max(0.0, start) + max(0.0, ended - float(times[-1])))
-
-
-def _colon(stamp: str) -> str:
-    """``+0000`` as ``+00:00``, which Python 3.10 can parse."""
-    return f"{stamp[:-2]}:{stamp[-2:]}" if stamp[-5] in "+-" else stamp
 
 
 def _levels(config: dict) -> list[Hashable]:

@@ -244,6 +244,8 @@ def _check(study: Study, where: str) -> None:
             raise ConfigError(f"{where}: two variants are called {name}")
     for scale in study.scales:
         _among("scale", scale, SCALES, where)
+    if not 1 <= study.defaults.seeds <= SEEDS_MAX:
+        raise ConfigError(f"{where}: defaults.seeds={study.defaults.seeds} must lie between 1 and {SEEDS_MAX}")
     _among("defaults.backend", study.defaults.backend, BACKENDS, where)
     for name in study.defaults.variants:
         _among("defaults.variants", name, names, where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +92,11 @@ class RecordedRun:
             digest(identity["tasks"], 8),
             str(identity["weights"]),
         )
+
+    @property
+    def created(self) -> float:
+        """Time of creation, seconds since 1970."""
+        return timestamp(self.manifest["created"])
 
     @property
     def iterations(self) -> int:
@@ -228,6 +234,11 @@ class Store:
         return [run for runs in self.runs.values() for run in runs]
 
 
+def timestamp(text: str) -> float:
+    """Seconds since 1970 of a record's time, such as ``2026-11-30T21:59:55+0000``."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
 def load_store(scale: str) -> Store:
     """Read the manifests of every record of ``scale``; damaged records and copies are named, not used."""
     chosen: dict[str, RecordedRun] = {}
@@ -262,5 +273,5 @@ def _read(folder: Path) -> RecordedRun:
         raise RecordError("no manifest.json")
     manifest = json.loads(record.manifest_path.read_text())
     run = RecordedRun(record, manifest, definition_key(manifest["identity"]["config"]))
-    _ = run.context, run.seed, run.iterations, record.status()
+    _ = run.context, run.seed, run.iterations, run.created, record.status()
     return run

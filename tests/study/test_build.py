@@ -117,3 +117,9 @@ def test_a_dry_run_changes_nothing(folders, capsys):
     text = capsys.readouterr().out
     assert text.count("not run") == 5 and "about unknown" in text
     assert not (folders / "results").exists()
+
+
+def test_a_scale_without_studies_builds_what_there_is(folders):
+    for command in ("tables", "figures", "compare", "report"):
+        assert main([command, "--scale", "single_gpu"]) == 0
+    assert "single_gpu" in (folders / "results" / "single_gpu" / "report.html").read_text()

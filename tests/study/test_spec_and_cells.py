@@ -171,3 +171,12 @@ def test_kept_compositions_give_the_same_runs(folders):
 )
 def test_composition_in_two_steps_is_hydras(values):
     assert compose._compose(values) == compose._compose_afresh(tuple(values))
+
+
+@pytest.mark.parametrize(
+    ("override", "option"),
+    [("seed=3", "SEEDS"), ("+backend=lab", "BACKEND"), ("algorithm=grpo", "VARIANTS"), ("model=tiny-qwen3", "MODELS")],
+)
+def test_overrides_cannot_move_a_cell_in_the_matrix(override, option):
+    with pytest.raises(ConfigError, match=f"is a part of the study's matrix; select it with {option}"):
+        selected_cells(load_study("table2"), Selection(overrides=(override,)))

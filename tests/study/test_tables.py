@@ -10,6 +10,8 @@ import pytest
 from seeupo_recipe.algo import ALGORITHM_VERSION
 from seeupo_recipe.records.run import FAILED, FINISHED, RUNNING
 from seeupo_recipe.study.build import Builder
+from seeupo_recipe.study.cells import make_cell
+from seeupo_recipe.study.spec import load_study
 from seeupo_recipe.study.statistics import pass_at_k
 from seeupo_recipe.study.store import load_store
 
@@ -264,9 +266,6 @@ def test_costs_are_means_after_the_first_iteration_and_ratios_stay_on_one_machin
 
 
 def test_a_grid_study_pivots_and_chooses_by_validation(world, tmp_path):
-    from seeupo_recipe.study.cells import make_cell
-    from seeupo_recipe.study.spec import load_study
-
     path = tmp_path / "lr.yaml"
     path.write_text(
         """
@@ -315,3 +314,29 @@ def test_status_of_a_run_that_is_being_written_is_interrupted(world):
     run.record.set_status(RUNNING)
     assert load_store("mini").all[0].problem == "stopped after iteration 2 of 12"
     assert FINISHED not in build(world).markdown().split("Context")[0]
+
+
+def test_variants_of_a_benchmarks_own_settings_each_keep_their_version(world, tmp_path):
+    """A study over a benchmark's options has a version per option; that is no mixture."""
+    path = tmp_path / "turns.yaml"
+    path.write_text(
+        """
+title: Turns
+question: Do more turns help?
+scales: {mini: {models: [tiny-qwen3], benchmarks: [vaulthop]}}
+table: {layout: outcomes, reference: turns-6}
+variants:
+  - name: "turns-{turns}"
+    label: "{turns} turns"
+    overrides: ["benchmark.options.max_turns={turns}", "benchmark.max_turns={turns}"]
+    grid: {turns: [4, 6]}
+"""
+    )
+    study = load_study(str(path))
+    for variant in study.variants:
+        cell = make_cell(study, world.selection(), "lab", "tiny-qwen3", "vaulthop", variant)
+        world.finish(cell, end=0.5)
+    (doc,) = Builder("mini", [str(path)], world.overrides).documents()
+    assert doc.frames[""].query("backend == 'lab'")["seeds"].tolist() == [1] * 4
+    assert "benchmark version 1/hops3/turns4" in doc.markdown() and "turns6" in doc.markdown()
+    assert len(doc.frames["differences"]) == 2

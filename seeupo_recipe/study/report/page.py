@@ -91,13 +91,17 @@ def _provenance(store: Store) -> list[dict[str, str]]:
             run.config["benchmark"]["name"],
             run.context.benchmark_version,
             ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
-            (run.manifest.get("commit") or "unknown")[:12]
-            + ("+dirty" if "+dirty" in str(run.manifest["commit"]) else ""),
+            _commit(run),
             run.hardware,
         )
         counted[key] = counted.get(key, 0) + 1
     names = ("backend", "benchmark", "version", "packages", "commit", "machine")
     return [{**dict(zip(names, key, strict=True)), "runs": str(n)} for key, n in sorted(counted.items())]
+
+
+def _commit(run: RecordedRun) -> str:
+    commit, _, dirty = (run.manifest.get("commit") or "unknown").partition("+")
+    return commit[:12] + ("+" + dirty if dirty else "")
 
 
 def _commands(studies: Mapping[str, Study], scale: str) -> list[tuple[str, str]]:

@@ -11,6 +11,8 @@ from seeupo_recipe.study.collect import Block
 from seeupo_recipe.study.spec import Study
 from seeupo_recipe.study.statistics import Interval, percentile_interval, resample_counts
 from seeupo_recipe.study.store import RecordedRun
+from seeupo_recipe.study.tables.document import EMPTY, Section, number
+from seeupo_recipe.study.tables.outcomes import cell_text, steps_of
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "rollout": ("timing_s/gen",),
@@ -119,3 +121,49 @@ def ratio_of_means(numerator: np.ndarray, denominator: np.ndarray) -> Interval:
         for side, x in (("top", numerator), ("bottom", denominator))
     )
     return percentile_interval(float(numerator.mean() / denominator.mean()), top / bottom)
+
+
+def sections(study: Study, blocks: Sequence[Block]) -> tuple[list[Section], dict[str, pd.DataFrame]]:
+    """Sections of Table 3."""
+    frame = cost_frame(study, blocks)
+    label = study.variant(study.table.reference).label
+    notes = [
+        "Seconds per iteration, first iteration left out. Log-probs: old, reference and critic passes. Update: "
+        "advantages and all optimizer steps (SeeUPO: its correction passes too). Other: the rest of the step.",
+        f"Ratio: seconds of {label} over those of the row, runs on the same kind of machine only.",
+        "Memory: peak of the training process, GB. Tokens and steps are means per iteration.",
+    ]
+    made = []
+    for block in (b for b in blocks if b.started):
+        mine = frame[(frame["backend"] == block.backend) & (frame["model"] == block.model)]
+        lines = [_cost_line(row, steps_of(block[row.variant, row.benchmark])) for row in mine.itertuples()]
+        machines = [f"Machine: {machine}." for machine in mine["machine"].unique()] if len(mine) else []
+        table = pd.DataFrame(lines) if lines else None
+        if table is not None and len(machines) == 1:
+            table = table.drop(columns="machine")
+        shown = {(row.variant, row.benchmark) for row in mine.itertuples()}
+        absent = [
+            f"{v.label} ({steps_of(cell)}) on {b}: {cell_text(cell, 'no timings')}."
+            for b in block.benchmarks
+            for v in study.variants
+            if (v.name, b) not in shown and (cell := block[v.name, b]).cell.config.training.iterations
+        ]
+        made.append(Section(f"{block.name}: cost of an iteration", table, [*machines, *notes, *absent]))
+    return made, {"": frame}
+
+
+def _cost_line(row, steps: str) -> dict[str, str]:
+    ratio = EMPTY if pd.isna(row.ratio) else f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+    return {
+        "variant": row.label,
+        "steps": steps,
+        "benchmark": row.benchmark,
+        "machine": row.machine,
+        "seconds": number(row.seconds, ".2f"),
+        **{phase.replace("_", "-"): number(getattr(row, phase), ".2f") for phase in (*PHASES, "other")},
+        "ratio": "1" if row.ratio_low == row.ratio_high == 1 else ratio,
+        "memory": number(row.memory_gb, ".2f"),
+        "optimizer steps": number(row.optimizer_steps, ".1f"),
+        **{name.replace("_", " "): number(getattr(row, name), ",.0f") for name in list(COUNTS)[1:]},
+        "runs": str(row.seeds),
+    }

@@ -34,7 +34,7 @@ COST_INTERVALS = "Brackets: 95% bootstrap intervals over iterations."
 
 def document(study: Study, scale: str, blocks: Sequence[Block], problems: Sequence[str] = ()) -> Document:
     """The document of a study's table; ``problems`` are records of the scale that cannot be used."""
-    build = cost_sections if study.table.layout == "cost" else outcome_sections
+    build = cost.sections if study.table.layout == "cost" else outcome_sections
     sections, frames = build(study, blocks)
     sections += [not_run_section(block) for block in blocks if not block.started]
     sections += problem_sections(problems)
@@ -96,7 +96,11 @@ def _outcomes(study: Study, block: Block, frame: pd.DataFrame) -> Section:
                     text = cell_text(block[variant.name, benchmark], text)
                 head[f"{benchmark} {metric}"] = text
         lines.append({**head, "runs": runs_text(cells)})
-    notes = [f"{b}: {context}." for b, context in block.contexts.items()]
+    notes = [f"{b}: {context}." for b, contexts in block.contexts.items() for context in contexts]
+    for row in frame[frame["seeds"] > 0].drop_duplicates("benchmark").itertuples():
+        notes.append(
+            f"{row.benchmark}: {row.tasks} test tasks in {row.clusters} clusters, {row.samples} samples of each."
+        )
     failures = frame[frame["metric"] == metrics[0]].groupby("benchmark", sort=False)["environment_failures"].sum()
     notes += [f"{b}: {n} evaluation episodes lost to environment failures, left out." for b, n in failures.items() if n]
     notes += _problems(block)
@@ -235,52 +239,6 @@ def _checkpoints(study: Study, block: Block, frame: pd.DataFrame) -> Section:
         "Means over seeds; the test split is played at the last checkpoint, and at the best one where recorded."
     ]
     return Section(f"{block.name}: best checkpoint by validation", _wide(study, block, cells), notes, detail=True)
-
-
-def cost_sections(study: Study, blocks: Sequence[Block]) -> tuple[list[Section], dict[str, pd.DataFrame]]:
-    """Sections of Table 3."""
-    frame = cost.cost_frame(study, blocks)
-    label = study.variant(study.table.reference).label
-    notes = [
-        "Seconds per iteration, first iteration left out. Log-probs: old, reference and critic passes. Update: "
-        "advantages and all optimizer steps (SeeUPO: its correction passes too). Other: the rest of the step.",
-        f"Ratio: seconds of {label} over those of the row, runs on the same kind of machine only.",
-        "Memory: peak of the training process, GB. Tokens and steps are means per iteration.",
-    ]
-    sections = []
-    for block in (b for b in blocks if b.started):
-        mine = _of(frame, block)
-        lines = [_cost_line(row, steps_of(block[row.variant, row.benchmark])) for row in mine.itertuples()]
-        machines = [f"Machine: {machine}." for machine in mine["machine"].unique()] if len(mine) else []
-        table = pd.DataFrame(lines) if lines else None
-        if table is not None and len(machines) == 1:
-            table = table.drop(columns="machine")
-        shown = {(row.variant, row.benchmark) for row in mine.itertuples()}
-        absent = [
-            f"{v.label} ({steps_of(cell)}) on {b}: {cell_text(cell, 'no timings')}."
-            for b in block.benchmarks
-            for v in study.variants
-            if (v.name, b) not in shown and (cell := block[v.name, b]).cell.config.training.iterations
-        ]
-        sections.append(Section(f"{block.name}: cost of an iteration", table, [*machines, *notes, *absent]))
-    return sections, {"": frame}
-
-
-def _cost_line(row, steps: str) -> dict[str, str]:
-    ratio = EMPTY if pd.isna(row.ratio) else f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
-    return {
-        "variant": row.label,
-        "steps": steps,
-        "benchmark": row.benchmark,
-        "machine": row.machine,
-        "seconds": number(row.seconds, ".2f"),
-        **{phase.replace("_", "-"): number(getattr(row, phase), ".2f") for phase in (*cost.PHASES, "other")},
-        "ratio": "1" if row.ratio_low == row.ratio_high == 1 else ratio,
-        "memory": number(row.memory_gb, ".2f"),
-        "optimizer steps": number(row.optimizer_steps, ".1f"),
-        **{name.replace("_", " "): number(getattr(row, name), ",.0f") for name in list(cost.COUNTS)[1:]},
-        "runs": str(row.seeds),
-    }
 
 
 def not_run_section(block: Block) -> Section:
