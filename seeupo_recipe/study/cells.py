@@ -21,7 +21,7 @@ PLACES = {
     "scale": "SCALE",
     "backend": "BACKEND",
     "model": "MODELS",
-    "benchmark": "BENCHMARKS",
+    "benchmark": "BENCH",
     "algorithm": "VARIANTS",
     "seed": "SEEDS",
 }
@@ -141,7 +141,7 @@ def selected_cells(study: Study, selection: Selection) -> list[Cell]:
     matrix, defaults = study.matrix(selection.scale), study.defaults
     backend = _chosen("BACKEND", (selection.backend,) if selection.backend else (defaults.backend,), (), BACKENDS)[0]
     models = _chosen("MODELS", selection.models, defaults.models, matrix.models)
-    benchmarks = _chosen("BENCHMARKS", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
+    benchmarks = _chosen("BENCH", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
     names = [v.name for v in study.variants]
     variants = _chosen("VARIANTS", selection.variants, defaults.variants, names)
     return [

@@ -95,6 +95,8 @@ def test_model_output_cannot_leave_its_place(world):
     html = page(world)
     assert "alert(" not in html.replace('alert(\\"owned\\")', "").replace("onerror=alert(1)", "")
     assert html.count("</script>") == 2, "the data's and the viewer's own"
+    data = re.search(r'id="transcript-data">(.*?)</script>', html, re.S).group(1)
+    assert not set(data) & set("<>&")
     assert embedded(html)[0]["episodes"][0]["messages"][3]["text"].startswith(HOSTILE)
 
 

@@ -100,7 +100,7 @@ def test_a_wrong_study_gives_one_line(tmp_path, changes, message):
     ("selection", "message"),
     [
         (Selection(models=("tiny-qwen4",)), "MODELS=tiny-qwen4: not in this study; did you mean tiny-qwen3"),
-        (Selection(benchmarks=("vaulthopp",)), "BENCHMARKS=vaulthopp: .*did you mean vaulthop"),
+        (Selection(benchmarks=("vaulthopp",)), "BENCH=vaulthopp: .*did you mean vaulthop"),
         (Selection(variants=("grpo",)), "VARIANTS=grpo: .*did you mean"),
         (Selection(backend="lib"), "BACKEND=lib: .*did you mean lab"),
         (Selection("paper"), "study table2 is not defined at scale paper; it has mini"),

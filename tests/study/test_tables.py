@@ -129,6 +129,17 @@ def test_a_finished_run_without_its_whole_evaluation_does_not_count(world):
     assert "its evaluation lacks 3 samples" in doc.markdown()
 
 
+def test_an_outcome_that_was_written_twice_counts_once(world):
+    run = world.finish(world.cell())
+    expected = by_hand(run, 4)
+    path = run.record.folder / "eval.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines + lines[-9:]))
+    frame = build(world).frames[""]
+    assert value(frame, "seeupo")["value"] == pytest.approx(expected[0])
+    assert value(frame, "seeupo", metric="pass@4")["value"] == pytest.approx(expected[1])
+
+
 def rewrite(run, change):
     """Another identity in the manifest of a record, in a folder of its own."""
     manifest = json.loads(run.record.manifest_path.read_text())
