@@ -70,12 +70,15 @@ def _run_all(plan: Plan, pending: list[Job], command: Sequence[str], display: Di
     failures: list[Failure] = []
     while pending:
         before = {job.run.run_id: _status_stamp(job) for job in pending}
-        code = _run_child(plan, pending, command, display)
+        try:
+            code = _run_child(plan, pending, command, display)
+            begun = [job for job in pending if _status_stamp(job) != before[job.run.run_id]]
+        finally:
+            _mark_interrupted(pending)
         ended = [job for job in pending if _ended(job, before)]
         failures += [Failure(job, f"failed, {_error(job)}") for job in ended if not job.run.record.finished]
         rest = [job for job in pending if job not in ended]
         if rest and not ended:
-            begun = [job for job in rest if _status_stamp(job) != before[job.run.run_id]]
             if not begun:
                 return failures + [
                     Failure(job, f"the process ended with status {code} before it began") for job in rest
@@ -111,7 +114,6 @@ def _run_child(plan: Plan, jobs: Sequence[Job], command: Sequence[str], display:
                 time.sleep(POLL_SECONDS)
         finally:
             _stop(child)
-            _mark_interrupted(jobs)
         display.update(jobs)
         return child.returncode
 

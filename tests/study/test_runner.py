@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from seeupo_recipe.records.run import FAILED, FINISHED, INTERRUPTED
+from seeupo_recipe.seeding import stream
 from seeupo_recipe.study.build import Builder
 from seeupo_recipe.study.cells import Selection
 from seeupo_recipe.study.plan import make_plan, show_plan
+from seeupo_recipe.study.progress import LineCount, Tail
 from seeupo_recipe.study.runner import run_plan
 from seeupo_recipe.study.spec import load_study
 from seeupo_recipe.study.store import NOT_RUN, load_store
@@ -172,3 +174,45 @@ def test_lab_jobs_share_their_time_over_the_workers(world):
     selection = world.selection(variants=("grpo-one",), seeds=(0, 1, 2, 3, 4), backend="lab")
     one, four = (make_plan(load_study("table2"), selection, workers=n) for n in (1, 4))
     assert one.seconds == pytest.approx(4 * four.seconds) and one.seconds >= 4 * 12 * 10
+
+
+def test_an_old_failure_is_not_taken_for_a_new_one(monkeypatch):
+    """The process dies in the first cell; the second one, failed last time, has yet to get its turn."""
+    monkeypatch.setenv("FAKE_FAIL", "random")
+    assert len(run_plan(plan(("random",)), command=FAKE)) == 1
+    monkeypatch.setenv("FAKE_FAIL", "")
+    monkeypatch.setenv("FAKE_DIE", "natural")
+    failures = run_plan(plan(("natural", "random")), command=FAKE)
+    assert [f.job.cell.variant.name for f in failures] == ["natural"]
+    assert states()["random"] == FINISHED
+
+
+def test_a_run_whose_process_is_gone_is_marked_as_interrupted(world):
+    run = world.open(world.cell("table4", "natural"))
+    world.train(run, [0.2, 0.3])
+    study, selection = load_study("table4"), world.selection(variants=("natural",), seeds=(0,))
+    run_plan(make_plan(study, selection), command=("false",))
+    assert run.record.status()["state"] == INTERRUPTED
+
+
+def test_progress_counts_episodes_of_training_and_evaluation(world, folders):
+    run = world.open(world.cell())
+    (job,) = make_plan(load_study("table2"), world.selection(variants=("seeupo",), seeds=(0,))).jobs
+    tail = Tail(job)
+    assert job.evaluation_rows == 2 * 64 + 128 * 4 and tail.total == 12 * 4 * 8 + job.evaluation_rows
+    assert tail.done() == 0
+    world.train(run, [0.2] * 5)
+    assert tail.done() == 5 * 32 and tail.text().endswith("iteration 5/12")
+    world.train(run, [0.2] * 7, start=5)
+    world.evaluate(run, 6, "validation", 1, 0.5, stream("x"))
+    assert tail.done() == 12 * 32 + 64 and tail.text().endswith("evaluation 64/640")
+    run.record.rewind(4)
+    assert tail.done() == 4 * 32
+
+
+def test_lines_are_counted_as_a_file_grows_or_is_replaced(tmp_path):
+    count = LineCount(tmp_path / "lines")
+    assert count() == 0
+    for text, lines in (("a\nb", 1), ("a\nb\nc\n", 3), ("a\n", 1)):
+        (tmp_path / "lines").write_text(text)
+        assert count() == lines
