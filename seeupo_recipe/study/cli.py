@@ -1,6 +1,7 @@
 """The command line of studies: ``python -m seeupo_recipe.study``.
 
     run STUDY [key=value ...]      train and evaluate what is missing, then show the study's table or figures
+    train [key=value ...]          train and evaluate one run
     tables [STUDY ...]             results/<scale>/tables: Markdown and CSV
     figures [STUDY ...]            plots/<scale>: PNG, PDF and CSV
     compare                        results/<scale>/comparison.md: verdicts on the paper's claims
@@ -8,7 +9,7 @@
     status [STUDY ...]             which cells are finished, failed, interrupted or not run
     list                           the studies
 
-Only ``run`` trains; the others read records, and need neither torch nor verl nor an environment package.
+Only ``run`` and ``train`` train; the others read records, and need neither torch nor verl nor an environment package.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         parsed.items += rest
     try:
+        if parsed.scale not in SCALES:
+            raise ConfigError(f"SCALE={parsed.scale}: choose one of {', '.join(SCALES)}")
+        if getattr(parsed, "backend", None) not in (None, *BACKENDS):
+            raise ConfigError(f"BACKEND={parsed.backend}: choose one of {', '.join(BACKENDS)}")
         return parsed.action(parsed)
     except (ConfigError, RecordError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -55,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="train and evaluate what is missing of a study")
     run.add_argument("study", help="name of a file in recipes/study, an alias, or the path of a YAML file")
     run.add_argument("items", nargs="*", metavar="key=value", help="Hydra overrides of every cell")
-    run.add_argument("--backend", choices=BACKENDS, help="default: the study's")
+    run.add_argument("--backend", help="default: the study's")
     run.add_argument("--models", type=_names, default=(), help="comma-separated; default: the study's")
     run.add_argument("--benchmarks", type=_names, default=(), help="comma-separated; default: the study's")
     run.add_argument("--variants", type=_names, default=(), help="comma-separated; default: the study's")
@@ -63,6 +68,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workers", type=int, default=0, help="lab: cells at a time; default: one per core")
     run.add_argument("--dry", action="store_true", help="list the cells and an estimate of the time; run nothing")
     run.set_defaults(action=_run)
+
+    train = commands.add_parser("train", help="train and evaluate one run")
+    train.add_argument("items", nargs="*", metavar="key=value", help="Hydra overrides")
+    for name, default in (("algorithm", "seeupo"), ("benchmark", "vaulthop"), ("model", "tiny-qwen3")):
+        train.add_argument(f"--{name}", default=default)
+    train.add_argument("--backend", default="verl")
+    train.add_argument("--seed", default="0")
+    train.set_defaults(action=_train)
 
     for name, help_text in (
         ("tables", "tables of recorded runs"),
@@ -76,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(action=_status if name == "status" else _build, command=name)
     commands.add_parser("list", help="the studies").set_defaults(action=_list)
     for command in commands.choices.values():
-        command.add_argument("--scale", choices=SCALES, default="mini")
+        command.add_argument("--scale", default="mini")
     return parser
 
 
@@ -101,9 +114,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     if parsed.workers < 0:
         raise ConfigError(f"--workers={parsed.workers}: give a number from 1, or leave it out")
-    for override in parsed.items:
-        if "=" not in override:
-            raise ConfigError(f"{override!r} is not of the form key=value")
+    _check_overrides(parsed.items)
     study = load_study(parsed.study)
     selection = Selection(
         parsed.scale,
@@ -121,6 +132,41 @@ def _run(parsed: argparse.Namespace) -> int:
     failed = run_plan(plan)
     _show(parsed.study, selection)
     return 1 if failed else 0
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    from seeupo_recipe.study.plan import make_plan, show_plan
+    from seeupo_recipe.study.runner import run_plan
+    from seeupo_recipe.study.single import single_study
+
+    _check_overrides(parsed.items)
+    if not parsed.seed.isdecimal():
+        raise ConfigError(f"SEED={parsed.seed}: give one number from 0")
+    study = single_study(
+        scale=parsed.scale,
+        backend=parsed.backend,
+        model=parsed.model,
+        benchmark=parsed.benchmark,
+        algorithm=parsed.algorithm,
+        overrides=tuple(parsed.items),
+    )
+    plan = make_plan(study, Selection(parsed.scale, seeds=(int(parsed.seed),)))
+    show_plan(plan, every=False)
+    failed = run_plan(plan)
+    (job,) = plan.jobs
+    if job.run.record.finished:
+        rows = [r for r in job.run.record.evaluations() if r["split"] == job.run.config.benchmark.test_split]
+        scores = [r["score"] for r in rows if r["failure"] is None]
+        print(
+            f"test score {sum(scores) / len(scores):.3f} over {len(scores)} episodes; record: {job.run.record.folder}"
+        )
+    return 1 if failed else 0
+
+
+def _check_overrides(items: Sequence[str]) -> None:
+    for override in items:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not of the form key=value")
 
 
 def _show(name: str, selection: Selection) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable
 
 from omegaconf import OmegaConf
 
@@ -12,20 +13,18 @@ from seeupo_recipe.runs import Run
 from seeupo_recipe.verl_plugin.environment import set_environment
 
 
-def run_cells(runs: Sequence[Run]) -> None:
+def run_cells(runs: Iterable[Run]) -> None:
     """Run several cells one after the other; Ray is started once and stopped at the end.
 
-    verl and ray are imported here, after the environment that they read at import time has been set.
+    verl and ray are imported after the environment that they read at import time has been set.
     """
-    for run in runs:
-        set_environment(run.config)
-    import ray
-
     try:
         for run in runs:
+            set_environment(run.config)
             run_cell(run)
     finally:
-        ray.shutdown()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 def run_cell(run: Run) -> None:
