@@ -48,9 +48,10 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     """Compose by Hydra; each choice of groups once, since a study asks for it with many values."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     if any(o.is_delete() or o.is_sweep_override() for o in parsed):
-        return _compose_afresh(tuple(overrides))
+        return _compose_afresh(RECIPES, tuple(overrides))
     groups = [(RECIPES / o.key_or_group).is_dir() for o in parsed]
-    config = copy.deepcopy(_compose_afresh(tuple(text for text, group in zip(overrides, groups, strict=True) if group)))
+    chosen = tuple(text for text, group in zip(overrides, groups, strict=True) if group)
+    config = copy.deepcopy(_compose_afresh(RECIPES, chosen))
     for override, group in zip(parsed, groups, strict=True):
         if not group:
             added = override.is_add() or override.is_force_add()
@@ -59,10 +60,10 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 
 @lru_cache
-def _compose_afresh(overrides: tuple[str, ...]) -> DictConfig:
+def _compose_afresh(recipes: Path, overrides: tuple[str, ...]) -> DictConfig:
     GlobalHydra.instance().clear()
     ConfigStore.instance().store("defaults", default_values(RunConfig))
-    with initialize_config_dir(str(RECIPES), version_base=None):
+    with initialize_config_dir(str(recipes), version_base=None):
         return compose("run", overrides=list(overrides))
 
 

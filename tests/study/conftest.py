@@ -12,7 +12,6 @@ from seeupo_recipe.seeding import stream
 from seeupo_recipe.study.cells import Selection, make_cell
 from seeupo_recipe.study.spec import load_study
 
-STARTED = time.time()
 SMALL = ("training.iterations=12", "evaluation.every=6", "training.tasks_per_iteration=4")
 
 
@@ -55,6 +54,7 @@ class World:
 
     def train(self, run, curve, seconds=5.0, start=0):
         run.record.set_status(RUNNING)
+        started = time.time() - seconds * len(curve)
         steps = 6.0 if run.config.algorithm.name == "seeupo" else 1.0
         for i, success in enumerate(curve[: run.config.training.iterations], start=start + 1):
             turns = {
@@ -68,7 +68,7 @@ class World:
             run.record.append_metrics(
                 i,
                 {
-                    "time": STARTED + i * seconds,
+                    "time": started + (i - start) * seconds,
                     "train/success_rate": float(success),
                     "train/return_mean": float(success),
                     "train/environment_failures": 0,

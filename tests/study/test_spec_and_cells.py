@@ -170,7 +170,7 @@ def test_kept_compositions_give_the_same_runs(folders):
     ],
 )
 def test_composition_in_two_steps_is_hydras(values):
-    assert compose._compose(values) == compose._compose_afresh(tuple(values))
+    assert compose._compose(values) == compose._compose_afresh(compose.RECIPES, tuple(values))
 
 
 @pytest.mark.parametrize(

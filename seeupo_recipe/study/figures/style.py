@@ -9,6 +9,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from seeupo_recipe.study.spec import Variant
@@ -58,8 +60,7 @@ SETTINGS = {
     "legend.handlelength": 3.2,
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
-    "figure.dpi": 100,
-    "savefig.dpi": 160,
+    "figure.dpi": 160,
     "pdf.fonttype": 42,
     "svg.hashsalt": "seeupo",
     "axes.axisbelow": True,
@@ -114,10 +115,15 @@ def letter(place: int) -> str:
 
 
 def save(figure: Figure, base: Path) -> None:
-    """Write ``base``.png and .pdf without dates or versions, so that equal data give equal bytes."""
+    """Write ``base``.png and .pdf without dates or versions, so that equal data give equal bytes.
+
+    The layout is computed once; the canvases are asked directly, since ``savefig`` draws twice for each.
+    """
     base.parent.mkdir(parents=True, exist_ok=True)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    figure.savefig(base.with_suffix(".png"), metadata={"Software": None})
-    figure.savefig(base.with_suffix(".pdf"), metadata={"Creator": None, "Producer": None, "CreationDate": None})
+    FigureCanvasAgg(figure).print_png(base.with_suffix(".png"), metadata={"Software": None})
+    FigureCanvasPdf(figure).print_pdf(
+        base.with_suffix(".pdf"), metadata={"Creator": None, "Producer": None, "CreationDate": None}
+    )
     plt.close(figure)
