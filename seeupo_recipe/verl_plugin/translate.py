@@ -101,6 +101,7 @@ def _derived(run: Run) -> dict[str, Any]:
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.path": model,
+        f"{actor}.optim.optimizer": {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer],
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.weight_decay": training.weight_decay,
         f"{actor}.optim.betas": [training.beta1, training.beta2],

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from seeupo_recipe.compose import compose_config
+from seeupo_recipe.envs.base import EpisodeKey
 from seeupo_recipe.lab.session import CellsFailed, run_cell, run_cells
-from seeupo_recipe.lab.trainer import LabTrainer
+from seeupo_recipe.lab.trainer import LabTrainer, trajectory_id, turn_rows
+from seeupo_recipe.models.sampling import SamplingParams
 from seeupo_recipe.records.run import FAILED
 from seeupo_recipe.runs import open_run
 
@@ -18,6 +20,7 @@ METHODS = [
     ["algorithm=rloo"],
     ["algorithm=reinforce_pp", "algorithm.steps_per_iteration=3"],
     ["algorithm=ppo", "algorithm.critic.learning_rate=0.003"],
+    ["algorithm=ppo", "algorithm.critic.learning_rate=0.003", "algorithm.critic.level=turn"],
 ]
 
 
@@ -34,6 +37,28 @@ def test_every_method_learns_the_two_turn_problem(overrides, two_turn_config):
     assert np.mean(returns[:3]) < 0.4
     assert np.mean(returns[-5:]) > 0.85
     assert np.mean([row["score"] for row in run.record.evaluations()]) > 0.85
+
+
+def test_a_turn_level_critic_estimates_by_turns(two_turn_config):
+    """Against the recursion over turns, written out."""
+    overrides = ["algorithm=ppo", "algorithm.critic.level=turn", "algorithm.critic.whiten=false"]
+    discounts = ["algorithm.critic.gamma=0.9", "algorithm.critic.lam=0.8"]
+    trainer = LabTrainer(open_run(two_turn_config("training.iterations=1", *overrides, *discounts)))
+    keys = [EpisodeKey(0, 1, f"train-{task}", session) for task in range(4) for session in range(4)]
+    played = trainer.rollout(keys, SamplingParams())
+    rows = [row for t in played for row in turn_rows(t)]
+    place = {trajectory_id(t): i for i, t in enumerate(played)}
+    rewards = torch.tensor([t.outcome.reward for t in played])
+    before = trainer.critic.values(rows)[0][:, 0].tolist()
+    weights, _ = trainer._baseline_weights(rows, rewards, torch.zeros(len(played)), place)
+    values = {(row.trajectory, row.turn): v for row, v in zip(rows, before, strict=True)}
+    assert len(rows) > len(played)
+    for row, weight in zip(rows, weights.tolist(), strict=True):
+        reward = rewards[place[row.trajectory]].item()
+        here, following = values[row.trajectory, row.turn], values.get((row.trajectory, row.turn + 1))
+        later = 0.9 * following + 0.9 * 0.8 * (reward - following) if following is not None else reward
+        expected = later - here
+        assert weight == pytest.approx(expected, abs=1e-5)
 
 
 def lines(run):
