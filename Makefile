@@ -16,14 +16,17 @@ STUDY_CLI := $(PY) -m seeupo_recipe.study
 SELECT = $(if $(BENCH),--benchmarks '$(BENCH)') $(if $(MODELS),--models '$(MODELS)') \
     $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)') $(if $(BACKEND),--backend '$(BACKEND)') \
     $(if $(WORKERS),--workers $(WORKERS)) $(if $(DRY),--dry) --scale '$(SCALE)' $(ARGS)
+ABLATIONS := $(patsubst recipes/study/%.yaml,%,$(wildcard recipes/study/ablation-*.yaml recipes/study/baseline-*.yaml))
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup test test-slow test-appworld mutants smoke train warm-start setup-appworld \
     reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5 \
-    ablation-order ablation-normalization study tables figures compare report verify-theory mutate-theory bench clean
+    ablation-order ablation-normalization $(ABLATIONS) study tables figures compare report verify-theory mutate-theory bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
+	@sed -ns '/^title:/{F;s/^title: *//p}' $(ABLATIONS:%=recipes/study/%.yaml) | paste - - | \
+	    awk -F '\t' '{gsub(/.*\/|[.]yaml/, "", $$1); gsub(/"/, "", $$2); printf "  %-24s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Install the CPU profile into .venv (does nothing if it is up to date)
 
@@ -71,6 +74,9 @@ ablation-normalization: setup  ## Advantage normalisation: batch, group, none
 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5:
 	@$(STUDY_CLI) run $(@:reproduce-%=%) $(SELECT)
 ablation-order ablation-normalization:
+	@$(STUDY_CLI) run $@ $(SELECT)
+
+$(ABLATIONS): setup
 	@$(STUDY_CLI) run $@ $(SELECT)
 
 study: setup  ## Run any study: STUDY=name of recipes/study, or the path of a YAML file
