@@ -18,7 +18,11 @@ from seeupo_recipe.strict import ConfigError, unknown_key_message
 
 UNCLIPPED = 1e6
 # Keys that verl reads although its YAML files do not list them, and trees with free keys.
-EXTRA_KEYS = ("critic.ppo_infer_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu")
+EXTRA_KEYS = (
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+    "critic.ppo_infer_max_token_len_per_gpu",
+    "critic.ppo_max_token_len_per_gpu",
+)
 FREE_TREES = (
     "actor_rollout_ref.model.override_config",
     "critic.model.override_config",
@@ -124,6 +128,7 @@ def _derived(run: Run) -> dict[str, Any]:
         f"{rollout}.max_model_len": bounds.max_prompt_tokens + bounds.max_new_tokens,
         f"{rollout}.seed": config.seed,
         f"{rollout}.agent.default_agent_loop": "seeupo_turns",
+        f"{rollout}.agent.agent_loop_manager_class": "seeupo_recipe.verl_plugin.agent_worker.TurnLoopManager",
         f"{rollout}.agent.agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
         f"{rollout}.val_kwargs.temperature": config.evaluation.temperature,
         f"{rollout}.val_kwargs.top_p": config.evaluation.top_p,

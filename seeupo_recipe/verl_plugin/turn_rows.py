@@ -27,7 +27,15 @@ from seeupo_recipe.algo.sequential import JOINT, PoolUpdate
 from seeupo_recipe.verl_plugin import assert_ready
 from seeupo_recipe.verl_plugin.config import read_config
 from seeupo_recipe.verl_plugin.gae import write_gae
-from seeupo_recipe.verl_plugin.rows import Row, join, nested, read_rows
+from seeupo_recipe.verl_plugin.rows import (
+    MODEL_COLUMNS,
+    VALUE_LOSS_COLUMNS,
+    Row,
+    join,
+    narrowed,
+    nested,
+    read_rows,
+)
 from seeupo_recipe.verl_plugin.updater import PoolUpdater, mean_of, put, scalars, spread, step_request
 
 POLL_SECONDS = 0.02
@@ -97,7 +105,9 @@ class TurnRowsTrainer(PPOTrainerSync):
         sampled = [row for row in rows if row.sampled]
         plan = self._plan(sampled)
         parts = [part for update in plan for part in update.parts]
-        updater = PoolUpdater(batch, parts, self.actor_rollout_wg, self.config, self.tokenizer.eos_token_id)
+        updater = PoolUpdater(
+            batch, parts, self.actor_rollout_wg, self.config, self.tokenizer.eos_token_id, self._columns
+        )
         batches = list(updater.batches)
         if silent:
             batches.append(updater.padded(batch.select_keys(sorted(silent))))
@@ -117,7 +127,7 @@ class TurnRowsTrainer(PPOTrainerSync):
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass, then the distance between the rollout's log-probabilities and the trainer's."""
-        batch = super()._compute_old_log_prob(batch, metrics)
+        batch = super()._compute_old_log_prob(narrowed(batch, self._columns), metrics)
         options = self.plugin.options
         metrics["update/rollout_drift"] = drift = rollout_drift([row.key for row in self.current.rows])
         if drift > options.drift_limit:
@@ -130,6 +140,16 @@ class TurnRowsTrainer(PPOTrainerSync):
                 raise RuntimeError(message)
             logger.warning(message)
         return batch
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        return super()._compute_ref_log_prob(narrowed(batch, self._columns), metrics)
+
+    def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        return super()._compute_values(narrowed(batch, self._columns), metrics)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return MODEL_COLUMNS if self.processor is None else (*MODEL_COLUMNS, "multi_modal_inputs")
 
     # ---- advantages -----------------------------------------------------------------------------
 
@@ -191,11 +211,12 @@ class TurnRowsTrainer(PPOTrainerSync):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """The critic takes the same parts as the policy."""
         temperature = self.config.actor_rollout_ref.rollout.temperature
+        columns = (*self._columns, *VALUE_LOSS_COLUMNS)
         results = []
         for _ in range(self.plugin.inner_epochs):
             for part in self.current.updater.batches:
                 denominator = sum(not tag.get("is_padding", False) for tag in part.tags)
-                request = step_request(part, denominator=denominator, temperature=temperature)
+                request = step_request(part, columns=columns, denominator=denominator, temperature=temperature)
                 results.append(scalars(self.critic_wg.train_mini_batch(request).get()["metrics"]))
         metrics.update({f"critic/{key}": value for key, value in mean_of(results).items()})
         metrics["update/critic_steps"] = len(results)
