@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seeupo_recipe.records.run import RunRecord
+from seeupo_recipe.study.transcripts import read_transcripts
 
 SHORT = ["benchmark.test_split=validation", "evaluation.samples_per_task=2", "training.iterations=2"]
 
@@ -63,6 +65,25 @@ def test_an_iteration_of_verl_equals_the_labs(through_verl, through_lab):
     for key, value in lab.items():
         if key.startswith(("train/", "turn", "update/", "tokens/")):
             assert verl[key] == pytest.approx(value, rel=2e-4, abs=1e-6), key
+
+
+def test_transcripts_of_the_first_iteration_equal_the_labs(through_verl, through_lab):
+    verl, lab = (
+        [t for t in read_transcripts(record.folder) if (t.split, t.iteration) == ("rollout", 1)]
+        for record in (through_verl, through_lab)
+    )
+    assert len(verl) == len(lab) == 4
+    for mine, theirs in zip(verl, lab, strict=True):
+        assert replace(mine, turns=()) == replace(theirs, turns=())
+        assert len(mine.turns) > 0
+        for one, other in zip(mine.turns, theirs.turns, strict=True):
+            assert one == pytest.approx(other, rel=2e-4, abs=1e-6)
+
+
+def test_transcripts_of_a_run_are_small_and_hold_the_end_of_training(through_verl):
+    found = read_transcripts(through_verl.folder)
+    assert {(t.split, t.iteration) for t in found} == {("rollout", 1), ("rollout", 2), ("validation", 2)}
+    assert (through_verl.folder / "transcripts.jsonl").stat().st_size < 60_000
 
 
 def test_evaluation_outcomes_repeat_across_backends(through_verl, through_lab):
