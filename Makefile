@@ -21,7 +21,8 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup test test-slow test-appworld mutants smoke train warm-start setup-appworld \
     reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5 \
-    ablation-order ablation-normalization $(ABLATIONS) study tables figures compare report verify-theory mutate-theory bench clean
+    ablation-order ablation-normalization $(ABLATIONS) study tables figures compare report verify-theory mutate-theory \
+    export eval bench-bfcl bfcl-weaknesses bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
@@ -94,6 +95,20 @@ verify-theory: setup  ## Check the paper's lemmas and theorems in exact games (3
 
 mutate-theory: setup  ## Perturb every theory check; each must then fail
 	$(PY) -m seeupo_recipe.theory --mutate
+
+export: setup  ## Write the trained policy of RUN as a Hugging Face checkpoint (OUT: where; ITERATION: verl)
+	@$(PY) -m seeupo_recipe.export '$(RUN)' $(if $(OUT),--out '$(OUT)') $(if $(ITERATION),--iteration '$(ITERATION)')
+
+eval: setup  ## avg@K and pass@K of MODEL (name, folder or endpoint URL) on BENCH: K SPLIT TASKS CONCURRENCY OUT ARGS
+	@$(PY) -m seeupo_recipe.study.evaluation --bench '$(or $(BENCH),vaulthop)' --model '$(MODEL)' --k '$(or $(K),4)' \
+	    $(if $(SPLIT),--split '$(SPLIT)') $(if $(TASKS),--tasks '$(TASKS)') $(if $(MODEL_NAME),--model-name '$(MODEL_NAME)') \
+	    $(if $(CONCURRENCY),--concurrency '$(CONCURRENCY)') $(if $(OUT),--out '$(OUT)') $(ARGS)
+
+bench-bfcl: setup  ## BFCL adapter: steps and checks per second, and its cost over the bare executor
+	$(PY) scripts/bench_bfcl.py $(ARGS)
+
+bfcl-weaknesses: setup  ## What BFCL's official checker lets pass, measured on its reference solutions
+	$(PY) scripts/bfcl_weaknesses.py $(ARGS)
 
 bench: setup  ## Benchmarks: BFCL adapter against the bare executor
 	$(PY) scripts/bench_bfcl.py

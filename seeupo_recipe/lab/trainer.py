@@ -29,6 +29,7 @@ from seeupo_recipe.lab.updater import LabUpdater
 from seeupo_recipe.models.sampling import SamplingParams
 from seeupo_recipe.models.tiny import load_model
 from seeupo_recipe.records.run import FINISHED, RUNNING, finite
+from seeupo_recipe.records.transcripts import Credit, TranscriptKeeper
 from seeupo_recipe.runs import ROOT, Run
 from seeupo_recipe.tasks import training_order
 
@@ -59,6 +60,7 @@ class LabTrainer:
         )
         self.critic = make_critic(config, tokenizer.pad_token_id) if config.algorithm.name == "ppo" else None
         self.numbers = {t: i for i, t in enumerate(self.benchmark.task_ids(bounds.train_split))}
+        self.transcripts, self.credit = TranscriptKeeper(run.record, config, self.benchmark), Credit()
         self.iteration = 0
 
     # ---- the loop -------------------------------------------------------------------------------
@@ -97,8 +99,10 @@ class LabTrainer:
         self.model.train()
         diagnostics = self.update(iteration, trajectories)
         finished = time.perf_counter()
+        facts = {trajectory_id(t): trajectory_facts(t) for t in trajectories}
+        self.transcripts.rollouts(facts, self.credit, iteration=iteration)
         return {
-            **training_metrics([trajectory_facts(t) for t in trajectories]),
+            **training_metrics(list(facts.values())),
             **diagnostics,
             "tokens/forward": tokens.forward - before[0],
             "tokens/backward": tokens.backward - before[1],
@@ -119,6 +123,7 @@ class LabTrainer:
         rewards = torch.tensor([t.outcome.reward for t in played], dtype=torch.float64)
         names = list(dict.fromkeys(t.key.task_id for t in played))
         groups = torch.tensor([names.index(t.key.task_id) for t in played])
+        self.credit = Credit()
         metrics: dict[str, Any] = {"actor/entropy": self.updater.begin(rows), "update/rows": len(rows)}
         if self.config.algorithm.name == "seeupo":
             return metrics | self._update_sequentially(iteration, rows, played, rewards, groups)
@@ -150,8 +155,15 @@ class LabTrainer:
             inner_mini_batches=algorithm.inner_mini_batches,
             horizon=self.config.benchmark.max_turns,
         )
-        by_id = dict(zip(map(trajectory_id, played), advantages.tolist(), strict=True))
-        metrics = sequential_update(plan, by_id, self.updater, settings, inner_epochs=algorithm.inner_epochs)
+        self.credit.advantages = by_id = dict(zip(map(trajectory_id, played), advantages.tolist(), strict=True))
+        metrics = sequential_update(
+            plan,
+            by_id,
+            self.updater,
+            settings,
+            inner_epochs=algorithm.inner_epochs,
+            used_weights=self.credit.weights,
+        )
         return {**metrics, "order": [update.turn + 1 for update in plan]}
 
     def _update_at_once(
@@ -194,7 +206,9 @@ class LabTrainer:
         """Advantage of each row, (R,), or of each token for PPO, (R, L), after the critic's update."""
         index = torch.tensor([place[row.trajectory] for row in rows])
         if self.critic is None:
-            return trajectory_advantages(self.config.algorithm.name, rewards, groups)[index], {}
+            advantages = trajectory_advantages(self.config.algorithm.name, rewards, groups)
+            self.credit.advantages = dict(zip(place, advantages.tolist(), strict=True))
+            return advantages[index], {}
         choices = self.config.algorithm.critic
         old, mask = self.critic.values(rows)
         advantages, returns = trajectory_gae(
@@ -244,6 +258,7 @@ class LabTrainer:
         choices = self.config.evaluation
         params = SamplingParams(choices.temperature, choices.top_p, choices.top_k)
         facts = [trajectory_facts(t) for t in self.rollout(keys, params)] if keys else []
+        self.transcripts.evaluation(facts, iteration=self.iteration, split=split)
         self.run.record.append_evaluations(
             evaluation_rows(facts, self.benchmark, iteration=self.iteration, split=split)
         )

@@ -54,6 +54,7 @@ class Iteration:
         tokens: Tokens of all rows and their padding.
         rewards: Terminal reward of each trajectory id.
         advantages: Advantage of each trajectory id (critic-free methods).
+        weights: M of each (trajectory id, turn) (SeeUPO).
     """
 
     rows: list[Row]
@@ -62,6 +63,7 @@ class Iteration:
     tokens: int
     rewards: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, float] = field(default_factory=dict)
+    weights: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 @register_trainer("turn_rows")

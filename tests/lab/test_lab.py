@@ -11,6 +11,7 @@ from seeupo_recipe.lab.trainer import LabTrainer, trajectory_id, turn_rows
 from seeupo_recipe.models.sampling import SamplingParams
 from seeupo_recipe.records.run import FAILED
 from seeupo_recipe.runs import open_run
+from seeupo_recipe.study.transcripts import read_transcripts
 
 METHODS = [
     ["algorithm=seeupo"],
@@ -96,8 +97,38 @@ def test_f19_reruns_and_resumed_runs_are_bit_identical(algorithm, two_turn_confi
     assert again.record.finished
     assert lines(again) == lines(whole)
     assert again.record.evaluations() == whole.record.evaluations()
+    assert read_transcripts(again.record.folder) == read_transcripts(whole.record.folder)
     moved = [json.loads(x) for x in (again.record.folder / "superseded.jsonl").read_text().splitlines()]
     assert [m["iteration"] for m in moved if m["file"] == "metrics.jsonl"] == [5, 6]
+
+
+@pytest.mark.parametrize("algorithm", ["seeupo", "rloo", "ppo", "base"])
+def test_transcripts_hold_both_ends_of_training_with_what_the_update_used(algorithm, two_turn_config):
+    torch.set_num_threads(1)
+    iterations = 0 if algorithm == "base" else 4
+    run = open_run(two_turn_config(f"algorithm={algorithm}", f"training.iterations={iterations}", "evaluation.every=2"))
+    run_cell(run)
+    found = read_transcripts(run.record.folder)
+    ends = {split: sorted({t.iteration for t in found if t.split == split}) for split in {t.split for t in found}}
+    assert ends == ({"test": [0]} if algorithm == "base" else {"rollout": [1, 4], "validation": [2, 4], "test": [4]})
+    scores = {(r["split"], r["iteration"], r["task_id"], r["sample"]): r["score"] for r in run.record.evaluations()}
+    for t in found:
+        said = [m["content"] for m in t.messages if m["role"] == "assistant"]
+        assert t.messages[0]["role"] == "user" and len(said) in (1, 2)
+        assert t.split == "rollout" or scores[t.split, t.iteration, t.task_id, t.sample] == t.score
+    rollouts = [t for t in found if t.split == "rollout"]
+    turns = [turn for t in rollouts for turn in t.turns]
+    if algorithm in ("ppo", "base"):
+        assert turns == []
+        return
+    assert all(len({turn["advantage"] for turn in t.turns}) == 1 for t in rollouts)
+    assert any(turn["advantage"] for turn in turns)
+    if algorithm == "rloo":
+        assert all(turn["m"] is None for turn in turns)
+        return
+    last = [t.turns[-1] for t in rollouts if len(t.turns) == 2]
+    assert all(turn["m"] == turn["advantage"] for turn in last), "reverse order: the last turn goes first"
+    assert any(t.turns[0]["m"] != t.turns[0]["advantage"] for t in rollouts if len(t.turns) == 2)
 
 
 def test_cells_run_in_parallel_and_a_failed_one_stops_no_other(tmp_path, monkeypatch):
