@@ -1,32 +1,34 @@
-# SeeUPO for stock verl: every target sets up what it needs. Wrong variable values give one clear line.
-#   ALGO BENCH MODEL SCALE BACKEND SEED SEEDS ARGS    e.g. make train ALGO=grpo BENCH=vaulthop SEED=3
+# SeeUPO for stock verl. Every target sets up what it needs; a wrong variable value gives one clear line.
+#   one run:  ALGO BENCH MODEL SCALE BACKEND SEED ARGS='key=value ...'
+#   studies:  BENCH=a,b MODELS=a,b VARIANTS=a,b SEEDS=3 SCALE BACKEND WORKERS DRY=1 ARGS='key=value ...'
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ALGO ?= seeupo
-BENCH ?= vaulthop
 MODEL ?= tiny-qwen3
 SCALE ?= mini
-BACKEND ?= verl
 SEED ?= 0
-ARGS ?=
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+STUDY_CLI := $(PY) -m seeupo_recipe.study
+SELECT = $(if $(BENCH),--benchmarks '$(BENCH)') $(if $(MODELS),--models '$(MODELS)') \
+    $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)') $(if $(BACKEND),--backend '$(BACKEND)') \
+    $(if $(WORKERS),--workers $(WORKERS)) $(if $(DRY),--dry) --scale '$(SCALE)' $(ARGS)
 export OMP_NUM_THREADS ?= 1
-export TOKENIZERS_PARALLELISM := false
-export HF_HUB_OFFLINE ?= $(if $(filter mini,$(SCALE)),1,)
 
-.PHONY: help setup test smoke train warm-start clean-venv
+.PHONY: help setup test test-slow test-appworld mutants smoke train warm-start setup-appworld \
+    reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5 \
+    ablation-order ablation-normalization study tables figures compare report verify-theory mutate-theory bench clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-26s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Install the CPU profile into .venv (does nothing if it is up to date)
 
 $(READY): pyproject.toml constraints-cpu.txt
-	@$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), "Python 3.10 to 3.12 is needed, found %d.%d: set PYTHON=..." % sys.version_info[:2]'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 10) <= v < (3, 13) else "Python 3.10 to 3.12 is needed, found %d.%d: set PYTHON=..." % v[:2])'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[cpu,dev]'
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
@@ -35,13 +37,60 @@ $(READY): pyproject.toml constraints-cpu.txt
 test: setup  ## Run the default tests (under 10 minutes on 2 cores)
 	$(PY) -m pytest -m 'not slow'
 
-train: setup  ## Train and evaluate one run: ALGO BENCH MODEL SCALE BACKEND SEED ARGS='key=value ...'
-	@$(PY) -m seeupo_recipe.study train --algorithm '$(ALGO)' --benchmark '$(BENCH)' --model '$(MODEL)' \
-	    --scale '$(SCALE)' --backend '$(BACKEND)' --seed '$(SEED)' $(ARGS)
+test-slow: setup  ## Run the tests that take minutes: baselines through verl, kills, theory searches
+	$(PY) -m pytest -m 'slow and not appworld'
+
+test-appworld: setup  ## Run the tests on the real AppWorld engine (sets it up)
+	$(PY) -m pytest -m appworld tests/envs/appworld
+
+mutants: setup  ## Check that each one-line fault is caught by its named test
+	$(PY) tests/mutants/run.py --all
+
+smoke: setup  ## Train SeeUPO for two iterations through verl and compare it with the lab (under 4 minutes)
+	$(PY) -m pytest tests/verl_plugin/test_end_to_end.py
+
+train: setup  ## Train and evaluate one run: ALGO BENCH MODEL SCALE BACKEND SEED ARGS
+	@$(STUDY_CLI) train --algorithm '$(ALGO)' --benchmark '$(or $(BENCH),vaulthop)' --model '$(MODEL)' \
+	    --scale '$(SCALE)' --backend '$(or $(BACKEND),verl)' --seed '$(SEED)' $(ARGS)
 
 warm-start: setup  ## Build the warm start of MODEL on BENCH (deterministic; the mini ones are committed)
-	$(PY) -m seeupo_recipe.models.warm_start --model '$(MODEL)' --benchmark '$(BENCH)' \
-	    --out 'results/mini/warm_start/$(MODEL)/$(BENCH)'
+	$(PY) -m seeupo_recipe.models.warm_start --model '$(MODEL)' --benchmark '$(or $(BENCH),vaulthop)' \
+	    --out 'results/mini/warm_start/$(MODEL)/$(or $(BENCH),vaulthop)'
 
-clean-venv:  ## Remove .venv
+setup-appworld: setup  ## Install AppWorld into .venv-appworld and build the mini tasks (DATA=official: the real data)
+	$(PY) scripts/setup_appworld.py --data '$(or $(DATA),mini)'
+
+reproduce-table2: setup  ## Table 2: methods compared (base, PPO, GRPO, GSPO, RLOO, SeeUPO)
+reproduce-table3: setup  ## Table 3: what an iteration costs
+reproduce-table4: setup  ## Table 4: update order (= ablation-order)
+reproduce-table5: setup  ## Table 5: advantage normalisation (= ablation-normalization)
+reproduce-figure4: setup  ## Figure 4: training curves
+reproduce-figure5: setup  ## Figure 5: training curves by update order
+ablation-order: setup  ## Update order: reverse, natural, random
+ablation-normalization: setup  ## Advantage normalisation: batch, group, none
+reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5:
+	@$(STUDY_CLI) run $(@:reproduce-%=%) $(SELECT)
+ablation-order ablation-normalization:
+	@$(STUDY_CLI) run $@ $(SELECT)
+
+study: setup  ## Run any study: STUDY=name of recipes/study, or the path of a YAML file
+	@$(STUDY_CLI) run '$(STUDY)' $(SELECT)
+
+tables: setup  ## Rebuild every table from the records (trains nothing)
+figures: setup  ## Redraw every figure from the records (trains nothing)
+compare: setup  ## Judge the paper's claims by the records (trains nothing)
+report: setup  ## Write one HTML page with everything (trains nothing)
+tables figures compare report:
+	@$(STUDY_CLI) $@ --scale '$(SCALE)' $(ARGS)
+
+verify-theory: setup  ## Check the paper's lemmas and theorems in exact games (3 minutes)
+	$(PY) -m seeupo_recipe.theory
+
+mutate-theory: setup  ## Perturb every theory check; each must then fail
+	$(PY) -m seeupo_recipe.theory --mutate
+
+bench: setup  ## Benchmarks: BFCL adapter against the bare executor
+	$(PY) scripts/bench_bfcl.py
+
+clean:  ## Remove .venv; records and checkpoints stay
 	rm -rf $(VENV)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import typing
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -42,9 +45,25 @@ def compose_config(overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose by Hydra; each choice of groups once, since a study asks for it with many values."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    if any(o.is_delete() or o.is_sweep_override() for o in parsed):
+        return _compose_afresh(RECIPES, tuple(overrides))
+    groups = [(RECIPES / o.key_or_group).is_dir() for o in parsed]
+    chosen = tuple(text for text, group in zip(overrides, groups, strict=True) if group)
+    config = copy.deepcopy(_compose_afresh(RECIPES, chosen))
+    for override, group in zip(parsed, groups, strict=True):
+        if not group:
+            added = override.is_add() or override.is_force_add()
+            OmegaConf.update(config, override.key_or_group, override.value(), force_add=added)
+    return config
+
+
+@lru_cache
+def _compose_afresh(recipes: Path, overrides: tuple[str, ...]) -> DictConfig:
     GlobalHydra.instance().clear()
     ConfigStore.instance().store("defaults", default_values(RunConfig))
-    with initialize_config_dir(str(RECIPES), version_base=None):
+    with initialize_config_dir(str(recipes), version_base=None):
         return compose("run", overrides=list(overrides))
 
 

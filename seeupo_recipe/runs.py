@@ -49,32 +49,52 @@ def outputs_root() -> Path:
     return Path(os.environ.get("SEEUPO_OUTPUTS", ROOT / "outputs"))
 
 
-def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything that defines the result of a run, and nothing else.
+def definition(config: RunConfig) -> dict[str, Any]:
+    """The config's part of a run's identity: what changes the result, as plain values.
 
-    The lab ignores the ``verl`` section, so it is no part of a lab run's identity. Where a checkpoint is
+    The lab ignores the ``verl`` section, so it is no part of a lab run's definition. Where a checkpoint is
     saved, and how often, does not change a result either.
-
-    Raises:
-        ConfigError: If the model's weights are not there.
     """
     plain = config.as_dict()
     plain["training"].pop("checkpoint_every")
     if config.backend == "lab":
         plain.pop("verl")
+    return plain
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Everything that defines the result of a run, and nothing else.
+
+    Raises:
+        ConfigError: If the model's weights are not there.
+    """
     benchmark = load_benchmark(config.benchmark.name, **config.benchmark.options)
-    splits = {config.benchmark.train_split, config.benchmark.validation_split, config.benchmark.test_split}
     return {
         "algorithm_version": ALGORITHM_VERSION,
         "benchmark": config.benchmark.name,
         "model": config.model.name,
         "algorithm": config.algorithm.name,
         "seed": config.seed,
-        "config": plain,
+        "config": definition(config),
         "benchmark_version": benchmark.version,
-        "tasks": {split: digest(list(benchmark.task_ids(split)), 16) for split in sorted(splits)},
+        "tasks": {split: digest(list(benchmark.task_ids(split)), 16) for split in _splits(config)},
         "weights": weights_digest(config),
     }
+
+
+def benchmark_facts(config: RunConfig) -> dict[str, Any]:
+    """What readers of a record need of its benchmark without loading it: task counts and the optimum if known."""
+    benchmark = load_benchmark(config.benchmark.name, **config.benchmark.options)
+    optimum = getattr(benchmark, "optimum", None)
+    return {
+        "task_counts": {split: len(benchmark.task_ids(split)) for split in _splits(config)},
+        "optimum": optimum() if optimum else None,
+    }
+
+
+def _splits(config: RunConfig) -> list[str]:
+    benchmark = config.benchmark
+    return sorted({benchmark.train_split, benchmark.validation_split, benchmark.test_split})
 
 
 def weights_digest(config: RunConfig) -> str:
@@ -94,16 +114,22 @@ def weights_digest(config: RunConfig) -> str:
     return config.model_path
 
 
+def locate_run(config: RunConfig) -> Run:
+    """The run of ``config``, whether or not its record exists yet."""
+    return _run(config, identity(config))
+
+
 def open_run(config: RunConfig, *, labels: Mapping[str, Any] | None = None) -> Run:
-    """The record of ``config``, created if it does not exist yet."""
+    """The run of ``config``, with its record created if it does not exist yet."""
     named = identity(config)
-    run_id = make_run_id(named)
-    record = RunRecord.create(
-        results_root() / config.scale / "runs" / run_id,
+    run = _run(config, named)
+    RunRecord.create(
+        run.record.folder,
         config_yaml=yaml.safe_dump(config.as_dict(), sort_keys=False),
         manifest={
-            "run_id": run_id,
+            "run_id": run.run_id,
             "identity": named,
+            "benchmark": benchmark_facts(config),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "commit": _commit(),
             "versions": _versions(),
@@ -111,6 +137,12 @@ def open_run(config: RunConfig, *, labels: Mapping[str, Any] | None = None) -> R
             "labels": dict(labels or {}),
         },
     )
+    return run
+
+
+def _run(config: RunConfig, named: Mapping[str, Any]) -> Run:
+    run_id = make_run_id(named)
+    record = RunRecord(results_root() / config.scale / "runs" / run_id)
     return Run(config, record, outputs_root() / config.scale / run_id)
 
 

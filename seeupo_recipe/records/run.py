@@ -167,12 +167,14 @@ def finite(values: Mapping[str, Any]) -> dict[str, Any]:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    *complete, torn = path.read_bytes().split(b"\n")
+    *complete, _torn = path.read_bytes().split(b"\n")
+    complete = [line for line in complete if line]
     try:
-        lines = [json.loads(line) for line in complete if line]
-    except json.JSONDecodeError as error:
+        lines = json.loads(b"[" + b",".join(complete) + b"]")
+    except ValueError as error:
         raise RecordError(f"{path} is damaged before its last line: {error}") from None
-    del torn
+    if len(lines) != len(complete):
+        raise RecordError(f"{path} is damaged: a line holds more than one object")
     return lines
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -35,11 +34,18 @@ class _Shared:
     threads: ThreadPoolExecutor
 
 
-@lru_cache(maxsize=1)
-def _shared(run_id: str, section: str, model_path: str, eos_token_id: int) -> _Shared:
-    run = build_config(OmegaConf.to_container(OmegaConf.create(section))["config"])
-    benchmark = load_benchmark(run.benchmark.name, **run.benchmark.options)
-    return _Shared(run, benchmark, _end_ids(model_path, eos_token_id), ThreadPoolExecutor(BLOCKING_THREADS))
+_CACHE: dict[str, _Shared] = {}
+
+
+def _shared(config: DictConfig, eos_token_id: int) -> _Shared:
+    """What the run's episodes share, built once per process: an episode lasts milliseconds."""
+    section = config[RUN_SECTION]
+    if section.run_id not in _CACHE:
+        run = build_config(OmegaConf.to_container(section.config, resolve=True))
+        benchmark = load_benchmark(run.benchmark.name, **run.benchmark.options)
+        end_ids = _end_ids(config.actor_rollout_ref.model.path, eos_token_id)
+        _CACHE[section.run_id] = _Shared(run, benchmark, end_ids, ThreadPoolExecutor(BLOCKING_THREADS))
+    return _CACHE[section.run_id]
 
 
 def _end_ids(model_path: str, eos_token_id: int) -> tuple[int, ...]:
@@ -68,13 +74,7 @@ class TurnAgentLoop(AgentLoopBase):
         self.tokenizer = tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
-        section: DictConfig = self.config[RUN_SECTION]
-        shared = _shared(
-            section.run_id,
-            OmegaConf.to_yaml(section),
-            self.config.actor_rollout_ref.model.path,
-            self.tokenizer.eos_token_id,
-        )
+        shared = _shared(self.config, self.tokenizer.eos_token_id)
         run, bounds = shared.run, shared.run.benchmark
         key = EpisodeKey(run.seed, int(kwargs["iteration"]), kwargs["task_id"], int(kwargs["session_id"]))
         template = ContextTemplate(self.tokenizer, run.model.template, dict(run.model.chat_template_kwargs))

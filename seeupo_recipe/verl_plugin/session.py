@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
-from typing import Any
 
-import ray
 from omegaconf import OmegaConf
-from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
-from verl.trainer.ppo.utils import need_critic, need_reference_policy
-from verl.utils.config import validate_config
 
 from seeupo_recipe.records.run import FAILED, INTERRUPTED
 from seeupo_recipe.runs import Run
-from seeupo_recipe.verl_plugin.translate import verl_config
-
-_Runner = TaskRunnerV1.__ray_metadata__.modified_class
+from seeupo_recipe.verl_plugin.environment import set_environment
 
 
-class CellRunner(_Runner):
-    """verl's task runner, without printing the whole config."""
+def run_cells(runs: Iterable[Run]) -> None:
+    """Run several cells one after the other; Ray is started once and stopped at the end.
 
-    def run(self, config: Any) -> None:
-        from seeupo_recipe.verl_plugin import assert_ready
-
-        assert_ready(config.trainer.device)
-        super().run(config)
+    verl and ray are imported after the environment that they read at import time has been set.
+    """
+    try:
+        for run in runs:
+            set_environment(run.config)
+            run_cell(run)
+    finally:
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 def run_cell(run: Run) -> None:
@@ -35,6 +33,14 @@ def run_cell(run: Run) -> None:
     Raises:
         Exception: Whatever stopped the run, after it has been recorded.
     """
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from seeupo_recipe.verl_plugin.task_runner import CellRunner
+    from seeupo_recipe.verl_plugin.translate import verl_config
+
     config = verl_config(run)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     run.outputs.mkdir(parents=True, exist_ok=True)
@@ -47,16 +53,10 @@ def run_cell(run: Run) -> None:
             run.record.set_status(INTERRUPTED)
             raise
         except Exception as error:
-            run.record.set_status(
-                FAILED, error=f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}"
-            )
+            run.record.set_status(FAILED, error=_last_line(error))
             raise
 
 
-def run_cells(runs: Iterable[Run]) -> None:
-    """Run several cells one after the other; Ray is started once and stopped at the end."""
-    try:
-        for run in runs:
-            run_cell(run)
-    finally:
-        ray.shutdown()
+def _last_line(error: Exception) -> str:
+    """Type and last line of the message: Ray puts the remote traceback before it."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[-1]}"

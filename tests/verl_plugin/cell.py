@@ -3,15 +3,7 @@
 import os
 import sys
 
-os.environ.update(
-    SEEUPO_RESULTS=sys.argv[1],
-    SEEUPO_OUTPUTS=sys.argv[2],
-    VERL_PLATFORM="cpu",
-    HF_HUB_OFFLINE="1",
-    TOKENIZERS_PARALLELISM="false",
-    OMP_NUM_THREADS="1",
-    RAY_USAGE_STATS_ENABLED="0",
-)
+os.environ.update(SEEUPO_RESULTS=sys.argv[1], SEEUPO_OUTPUTS=sys.argv[2])
 
 from seeupo_recipe.compose import compose_config
 from seeupo_recipe.runs import open_run

@@ -1,0 +1,1 @@
+"""Figures: data frames from records, and matplotlib drawings of them."""
