@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Console
 
@@ -48,7 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--details", action="store_true", help="every part of every phase")
     plan.add_argument("--json", action="store_true", help="plain values on standard output")
     plan.set_defaults(action=_plan)
-    for command in (plan,):
+    doctor = commands.add_parser("doctor", help="this machine, checked")
+    doctor.set_defaults(action=_doctor)
+    dry = commands.add_parser("dry-run", help="every cell checked, small stand-ins trained on the CPU")
+    dry.add_argument("--check-only", action="store_true", help="train nothing")
+    dry.set_defaults(action=_dry_run)
+    for command in (plan, doctor, dry):
         _add_selection(command)
     return parser
 
@@ -97,3 +103,20 @@ def _plan(parsed: argparse.Namespace) -> int:
     else:
         plan.show(plans, gpu_gib, Console(width=WIDTH, highlight=False), details=parsed.details)
     return 1 if any(p.problems for p in plans) else 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from seeupo_recipe.cluster import doctor
+
+    findings = doctor.examine(_cells(parsed))
+    doctor.show(findings, Console(width=WIDTH, highlight=False))
+    return 1 if any(finding.failed for finding in findings) else 0
+
+
+def _dry_run(parsed: argparse.Namespace) -> int:
+    from seeupo_recipe.cluster import dry_report
+    from seeupo_recipe.cluster.dry_run import dry_run
+
+    report = dry_run(_cells(parsed), train=not parsed.check_only, say=partial(print, flush=True))
+    dry_report.show(report, Console(width=WIDTH, highlight=False))
+    return 0 if report.passed else 1

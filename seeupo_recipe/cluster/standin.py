@@ -88,6 +88,9 @@ def token_prior(tokenizer: PreTrainedTokenizerFast, actions: Sequence[str]) -> A
 
 def save_standin(folder: Path, actions: Sequence[str], family: str, *, seed: int = 0, **sizes: Any) -> None:
     """Write model and tokenizer as a Hugging Face folder."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     tokenizer = build_tokenizer(actions)
     build_model(tokenizer, actions, family, seed=seed, **sizes).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
