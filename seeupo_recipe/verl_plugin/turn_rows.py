@@ -39,6 +39,7 @@ from seeupo_recipe.verl_plugin.rows import (
 from seeupo_recipe.verl_plugin.updater import PoolUpdater, mean_of, put, scalars, spread, step_request
 
 POLL_SECONDS = 0.02
+CRITIC_POOL = "critic_pool"
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,14 @@ class TurnRowsTrainer(PPOTrainerSync):
         actor, critic = worker_classes(self.config.trainer.device)
         for role in self.role_worker_mapping:
             self.role_worker_mapping[role] = ray.remote(critic if role == Role.Critic else actor)
+        if self.use_critic and self.plugin.options.critic_pool == "own":
+            self._give_critic_a_pool()
+
+    def _give_critic_a_pool(self) -> None:
+        """As many GPUs as the policy has, so that pools padded to the policy's ranks fit the critic's too."""
+        trainer = self.config.trainer
+        self.mapping[Role.Critic] = CRITIC_POOL
+        self.resource_pool_manager.resource_pool_spec[CRITIC_POOL] = [trainer.n_gpus_per_node] * trainer.nnodes
 
     # ---- rows and pools -------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 from verl.workers.engine_workers import TrainingWorker
 
-from seeupo_recipe.verl_plugin.worker import PoolActorWorker, PoolTrainingWorker
+from seeupo_recipe.verl_plugin.worker import PoolActorWorker, PoolTrainingWorker, ReferenceWorker
 
 _offload_policy = transformer_impl.CPUOffloadPolicy
 
@@ -74,7 +74,11 @@ class _GlooGroup:
 
 
 class CPUTrainingWorker(_GlooGroup, TrainingWorker):
-    """Critic and reference worker."""
+    """Critic worker."""
+
+
+class CPUReferenceWorker(_GlooGroup, ReferenceWorker):
+    """Reference worker."""
 
 
 class CPUPoolTrainingWorker(_GlooGroup, PoolTrainingWorker):
@@ -85,4 +89,4 @@ class CPUActorWorker(PoolActorWorker):
     """Actor, rollout and reference in one process."""
 
     actor_worker_cls = CPUPoolTrainingWorker
-    ref_worker_cls = CPUTrainingWorker
+    ref_worker_cls = CPUReferenceWorker
