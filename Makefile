@@ -89,8 +89,8 @@ verify-theory: setup  ## Check the paper's lemmas and theorems in exact games (3
 mutate-theory: setup  ## Perturb every theory check; each must then fail
 	$(PY) -m seeupo_recipe.theory --mutate
 
-bench: setup  ## Benchmarks: BFCL adapter against the bare executor
-	$(PY) scripts/bench_bfcl.py
+bench: setup  ## Cost of an update phase, method against method (12 minutes; QUICK=1: a check of under a minute)
+	$(PY) scripts/bench_cost.py $(if $(QUICK),--quick)
 
 clean:  ## Remove .venv; records and checkpoints stay
 	rm -rf $(VENV)

@@ -62,16 +62,15 @@ class Plan:
 
 
 def full_plan(repeats: int = 3) -> Plan:
-    """22 M parameters; every T on one rank with KL, T = 5 and 10 without it and on two ranks.
+    """22 M parameters; every T on one rank with KL, T = 10 without it, T = 5 and 10 on two ranks.
 
     T = 20, half of the whole cost, runs once less.
     """
-    grid = [(1, shape, turns, True) for turns in (2, 5, 10, 20) for shape in SHAPES]
-    grid += [(1, shape, turns, False) for turns in (5, 10) for shape in SHAPES]
-    grid += [(2, shape, turns, True) for turns in (5, 10) for shape in SHAPES]
-    grid += [(2, "ragged", turns, False) for turns in (5, 10)]
+    grid = [(1, shape, turns, True) for turns in (5, 10, 20, 2) for shape in SHAPES]
+    grid += [(1, shape, 10, False) for shape in SHAPES]
+    grid += [(2, "equal", 5, True), (2, "ragged", 10, True), (2, "ragged", 10, False)]
     cases = tuple(Case(*setting, repeats=max(1, repeats - (setting[2] == 20))) for setting in grid)
-    sizes = {"groups": 2, "group_size": 4, "prompt": 9, "response": 4, "vocabulary": 300}
+    sizes = {"groups": 2, "group_size": 4, "prompt": 6, "response": 3, "vocabulary": 300}
     return Plan(width=512, layers=7, sizes=sizes, cases=cases)
 
 

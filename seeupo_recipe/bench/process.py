@@ -37,27 +37,30 @@ def main(plan_file: str, model: str, out: str) -> None:
     updater = WorkerUpdater(
         make_worker(Path(model), CPUPoolTrainingWorker), make_worker(Path(model), CPUTrainingWorker)
     )
-    cases = [case for case in plan.cases if case.ranks == ranks]
     warm_up = record(2, "equal", **plan.sizes)
     for method in METHODS:
         _measure(method, warm_up, updater, use_kl=True)
-    measured = [row for case in cases for row in _repeat(case, plan, updater)]
-    if dist.get_rank() == 0:
-        pd.DataFrame(measured).to_csv(out, index=False)
+    cases = [case for case in plan.cases if case.ranks == ranks]
+    measured: list[dict[str, Any]] = []
+    for repeat in range(max(case.repeats for case in cases)):
+        for case in cases:
+            if repeat < case.repeats:
+                measured += _compare(case, repeat, plan, updater)
+                if dist.get_rank() == 0:
+                    pd.DataFrame(measured).to_csv(out, index=False)
 
 
-def _repeat(case: Case, plan: Plan, updater: WorkerUpdater) -> list[dict[str, Any]]:
-    """All methods, ``case.repeats`` times, each time starting with the next method; every second time backwards."""
+def _compare(case: Case, repeat: int, plan: Plan, updater: WorkerUpdater) -> list[dict[str, Any]]:
+    """Every method once; each repeat starts with the next method, and every second one goes backwards."""
     rollouts = record(case.turns, case.shape, **plan.sizes)
     names = list(METHODS)
+    order = names[repeat % len(names) :] + names[: repeat % len(names)]
     measured = []
-    for repeat in range(case.repeats):
-        order = names[repeat % len(names) :] + names[: repeat % len(names)]
-        for place, method in enumerate(order if repeat % 2 == 0 else order[::-1]):
-            found = _measure(method, rollouts, updater, use_kl=case.kl)
-            measured.append({**case.as_dict(), "repeat": repeat, "place": place, "method": method, **found})
-            if dist.get_rank() == 0:
-                print(f"{case} {method}: {found['cpu_seconds']:.2f} s", flush=True)
+    for place, method in enumerate(order if repeat % 2 == 0 else order[::-1]):
+        found = _measure(method, rollouts, updater, use_kl=case.kl)
+        measured.append({**case.as_dict(), "repeat": repeat, "place": place, "method": method, **found})
+        if dist.get_rank() == 0:
+            print(f"{case} {method}: {found['cpu_seconds']:.2f} s", flush=True)
     return measured
 
 

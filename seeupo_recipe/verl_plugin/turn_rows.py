@@ -93,6 +93,10 @@ class TurnRowsTrainer(PPOTrainerSync):
         actor, critic = worker_classes(self.config.trainer.device)
         for role in self.role_worker_mapping:
             self.role_worker_mapping[role] = ray.remote(critic if role == Role.Critic else actor)
+        if self.config.actor_rollout_ref.rollout.name == "hf_cpu":
+            from seeupo_recipe.verl_plugin.cpu.rollout import start_servers
+
+            self._servers = start_servers(self.config)
 
     # ---- rows and pools -------------------------------------------------------------------------
 
