@@ -113,12 +113,18 @@ def _setting(table: pd.DataFrame, plan: Plan, parameters: int, note: str) -> lis
         "varies by half), kept short so that the whole benchmark takes minutes on two cores. KL coefficient "
         f"{KL_COEFFICIENT:g}.\n"
         "- equal: every trajectory has T turns. ragged: lengths spread from 1 to T with mean T/2.\n"
-        f"- Repeats: {int(table.repeat.max()) + 1}. Work: tokens forwarded through policy and reference plus "
+        f"- Repeats: {_repeats(table)}. Work: tokens forwarded through policy and reference plus "
         f"{BACKWARD_WEIGHT} x tokens differentiated, counted at the models. CPU time is that of all ranks and counts "
         "other load on the machine little; wall time is in the CSV file.\n"
         f"- {platform.machine()}, {cores} cores, Python {platform.python_version()}, torch "
         f"{version('torch')}, verl {version('verl')}; load average at the end {load:.1f}. {busy}{note}".rstrip(),
     ]
+
+
+def _repeats(table: pd.DataFrame) -> str:
+    """How often each method ran in a case: a number, or the fewest and the most."""
+    runs = table.groupby(CASE).repeat.nunique()
+    return str(runs.max()) if runs.min() == runs.max() else f"{runs.min()} to {runs.max()}"
 
 
 def _sections(table: pd.DataFrame) -> list[str]:
