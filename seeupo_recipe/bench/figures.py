@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from matplotlib import rc_context
 
 from seeupo_recipe.bench.report import LABELS, with_work
-from seeupo_recipe.study.figures.style import COLOURS, MARKERS, letter, panels, save
+from seeupo_recipe.study.figures.style import COLOURS, MARKERS, SETTINGS, letter, panels, save
 
 LINES = {
     "grpo": (COLOURS["grpo"], MARKERS["grpo"], (0, (4, 1.5))),
@@ -18,6 +19,7 @@ LINES = {
 }
 
 
+@rc_context(SETTINGS)
 def draw(table: pd.DataFrame, base: Path) -> None:
     """Counted work and CPU time against T with KL on one rank, for both shapes; writes PNG and PDF."""
     table = with_work(table)
