@@ -98,6 +98,10 @@ class TurnRowsTrainer(PPOTrainerSync):
             self.role_worker_mapping[role] = ray.remote(critic if role == Role.Critic else actor)
         if self.use_critic and self.plugin.options.critic_pool == "own":
             self._give_critic_a_pool()
+        if self.config.actor_rollout_ref.rollout.name == "hf_cpu":
+            from seeupo_recipe.verl_plugin.cpu.rollout import start_servers
+
+            self._servers = start_servers(self.config)
 
     def _give_critic_a_pool(self) -> None:
         """As many GPUs as the policy has, so that pools padded to the policy's ranks fit the critic's too."""

@@ -1,11 +1,6 @@
 """verl's worker against the lab's updater: the same pools, gradients, M and weights, on 1 and 2 ranks."""
 
 import copy
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,26 +15,6 @@ from seeupo_recipe.models.tiny import load_model
 RATE = 1e-3
 
 
-def launch(folder, out, ranks):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = Path(case.__file__)
-    processes = []
-    for rank in range(ranks):
-        environment = {
-            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "WG_BACKEND": "ray", "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        command = [sys.executable, str(script), str(folder), str(out)]
-        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    for process in processes:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors[-3000:]
-    return torch.load(out, weights_only=False)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
@@ -49,7 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cases(folder, tmp_path_factory):
-    return launch(folder, tmp_path_factory.mktemp("one") / "out.pt", 1)
+    return case.launch(case.__file__, folder, tmp_path_factory.mktemp("one") / "out.pt", ranks=1)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +34,7 @@ def one_rank(cases):
 
 @pytest.fixture(scope="module")
 def two_ranks(folder, tmp_path_factory):
-    return launch(folder, tmp_path_factory.mktemp("two") / "out.pt", 2)["plain"]
+    return case.launch(case.__file__, folder, tmp_path_factory.mktemp("two") / "out.pt", ranks=2)["plain"]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ Started as a script with torchrun-like environment variables; writes its results
 """
 
 import os
+import socket
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -39,6 +41,26 @@ def rows():
     ]
 
 
+def launch(script, folder, out, *, ranks):
+    """Run a case script on ``ranks`` gloo ranks; returns what it saved in ``out``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "WG_BACKEND": "ray", "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        command = [sys.executable, str(script), str(folder), str(out)]
+        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-3000:]
+    return torch.load(out, weights_only=False)
+
+
 def full(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
@@ -72,6 +94,8 @@ def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constan
         max_token_len_per_gpu=64,
         infer_max_token_len_per_gpu=64,
         use_remove_padding=True,
+        param_offload=offload,
+        optimizer_offload=offload,
     )
     optimizer = FSDPOptimizerConfig(
         lr=rate, total_training_steps=10, clip_grad=clip_grad, lr_scheduler_type=schedule, weight_decay=0.01

@@ -134,14 +134,32 @@ class HFServer:
     release_kv_cache = resume_kv_cache = start_profile = stop_profile = _nothing
 
 
+def start_servers(config: Any) -> list[Any]:
+    """Start the servers of all replicas and return their handles without waiting for them.
+
+    A server spends seconds importing; a trainer that starts it before its workers has both import at once.
+    """
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    size = rollout.tensor_model_parallel_size * rollout.data_parallel_size * rollout.pipeline_model_parallel_size
+    replicas = trainer.n_gpus_per_node * trainer.nnodes // size
+    return [_start_server(rank, rollout, config.actor_rollout_ref.model) for rank in range(replicas)]
+
+
+def _start_server(replica_rank: int, config: Any, model_config: Any) -> Any:
+    actor = ray.remote(HFServer).options(
+        name=server_name(replica_rank), num_cpus=1, max_concurrency=1000 + config.max_num_seqs
+    )
+    return actor.remote(config, model_config)
+
+
 class HFReplica(RolloutReplica):
-    """Starts the server actor of one replica."""
+    """The server actor of one replica, started ahead by :func:`start_servers` or here."""
 
     async def launch_servers(self) -> None:
-        actor = ray.remote(HFServer).options(
-            name=server_name(self.replica_rank), num_cpus=1, max_concurrency=self.max_concurrency
-        )
-        self._server_handle = actor.remote(self.config, self.model_config)
+        try:
+            self._server_handle = ray.get_actor(server_name(self.replica_rank))
+        except ValueError:
+            self._server_handle = _start_server(self.replica_rank, self.config, self.model_config)
         self.servers = [self._server_handle]
         self._server_address = server_name(self.replica_rank)
         await self._server_handle.__ray_ready__.remote()

@@ -1,0 +1,1 @@
+"""What an update phase costs: every method on the same recorded rows, in one process, on verl's worker."""
