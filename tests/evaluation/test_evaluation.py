@@ -3,9 +3,13 @@ import json
 
 import pytest
 
+from seeupo_recipe.compose import compose_config
 from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.envs.bfcl.qwen import to_text
+from seeupo_recipe.export import main as export
+from seeupo_recipe.lab.session import run_cell
 from seeupo_recipe.records.run import RunRecord
+from seeupo_recipe.runs import open_run
 from seeupo_recipe.study.evaluation.__main__ import main
 from seeupo_recipe.study.evaluation.tables import evaluation_document
 from seeupo_recipe.study.transcripts import read_transcripts
@@ -37,6 +41,20 @@ def test_a_local_model_is_evaluated_on_any_benchmark(bench, results, capsys):
     assert float(overall["avg@2"]) == pytest.approx(sum(r["score"] for r in rows) / 8)
     found = read_transcripts(folder)
     assert {(t.task_id, t.sample, t.score) for t in found} == {(r["task_id"], r["sample"], r["score"]) for r in rows}
+
+
+def test_an_exported_run_evaluates_to_what_its_training_recorded(tmp_path, monkeypatch):
+    """The final evaluation of a run and ``make eval`` of its export play the same episodes."""
+    monkeypatch.setenv("SEEUPO_OUTPUTS", str(tmp_path / "outputs"))
+    small = ["backend=lab", "training.iterations=1", "training.tasks_per_iteration=4", "training.learning_rate=0.01"]
+    run = open_run(compose_config([*small, "benchmark.test_split=validation", "evaluation.samples_per_task=1"]))
+    run_cell(run)
+    assert export([run.run_id, "--out", str(tmp_path / "policy")]) == 0
+    command = ["--bench", "vaulthop", "--k", "1", "--split", "validation", "--concurrency", "64"]
+    for name, model in (("trained", str(tmp_path / "policy")), ("untrained", "tiny-qwen3")):
+        assert main([*command, "--model", model, "--out", str(tmp_path / name)]) == 0
+    assert outcomes(tmp_path / "trained") == outcomes(run.record.folder)
+    assert outcomes(tmp_path / "untrained") != outcomes(run.record.folder)
 
 
 def test_a_stopped_evaluation_goes_on_and_more_samples_add_to_it(tmp_path, capsys):
