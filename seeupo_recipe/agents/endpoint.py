@@ -128,7 +128,7 @@ class ChatEndpoint:
         reply = self._request("POST", "/chat/completions", json=body)
         try:
             return _read(reply)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise EndpointError(f"{self.url}: not a chat completion ({type(error).__name__}: {error})") from None
 
     def _only_model(self) -> str:

@@ -67,6 +67,7 @@ def test_overload_is_tried_again_and_refusals_are_not(server):
         "not json",
         {},
         {"choices": []},
+        {"choices": [{"message": "x", "finish_reason": "stop"}]},
         {"choices": [{"message": {"content": [1]}, "finish_reason": "stop"}]},
         {"choices": [{"message": {"content": "x", "tool_calls": [{"id": "a"}]}, "finish_reason": "stop"}]},
     ],

@@ -73,17 +73,33 @@ def _run(parsed: argparse.Namespace) -> None:
     benchmark = load_benchmark(config.benchmark.name, **config.benchmark.options)
     split = parsed.split or config.benchmark.test_split
     tasks = _tasks(benchmark, split, parsed.tasks)
-    player: Player
-    if endpoint is not None:
-        player = EndpointPlayer(endpoint, config, parsed.concurrency)
-    else:
-        player = LocalPlayer(ROOT / config.model_path, config, parsed.concurrency)
+    player = _player(endpoint, config, parsed.concurrency)
     evaluation = open_evaluation(config, benchmark, split, tasks, player.weights, parsed.out)
     with evaluation.record.locked():
         missing = len(evaluation.missing())
         for _ in track(evaluation.run(player), total=missing, description="episodes", console=Console(stderr=True)):
             pass
         _show(evaluation)
+
+
+def _player(endpoint: ChatEndpoint | None, config: RunConfig, concurrency: int) -> Player:
+    """Who plays.
+
+    Raises:
+        ConfigError: If a local model's weights are not there, or it is no chat model.
+    """
+    if endpoint is not None:
+        return EndpointPlayer(endpoint, config, concurrency)
+    folder = ROOT / config.model_path
+    if not folder.is_dir():
+        raise ConfigError(
+            f"MODEL={config.model.name}: no weights in {config.model_path}; a mini model needs make warm-start, "
+            "a larger one a server whose URL is given as MODEL"
+        )
+    try:
+        return LocalPlayer(folder, config, concurrency)
+    except ValueError as error:
+        raise ConfigError(f"MODEL={config.model.name}: {error}") from None
 
 
 def _local_model(model: str) -> list[str]:
