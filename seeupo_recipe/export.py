@@ -49,8 +49,10 @@ def find_record(name: str) -> Path:
     Raises:
         ConfigError: If there is none, or several.
     """
+    if not name:
+        raise ConfigError("RUN is empty: give the id of a run under results/<scale>/runs, or its beginning")
     folders = sorted(path.parent for path in results_root().glob("*/runs/*/manifest.json"))
-    found = [f for f in folders if f.name == name] or [f for f in folders if name and f.name.startswith(name)]
+    found = [f for f in folders if f.name == name] or [f for f in folders if f.name.startswith(name)]
     if len(found) != 1:
         what = f"several runs start so: {', '.join(f.name for f in found)}" if found else "there is no such run"
         raise ConfigError(f"RUN={name}: {what} under {results_root()}")

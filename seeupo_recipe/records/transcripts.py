@@ -100,7 +100,12 @@ class TranscriptKeeper:
 
 
 def transcript(
-    facts: Facts, *, iteration: int, split: str, turns: Sequence[Mapping[str, float | None]] = ()
+    facts: Facts,
+    *,
+    iteration: int,
+    split: str,
+    turns: Sequence[Mapping[str, float | None]] = (),
+    longest: int | None = LONGEST_CONTENT,
 ) -> dict[str, Any]:
     """One line of the file.
 
@@ -109,8 +114,9 @@ def transcript(
         iteration: As in the file.
         split: As in the file.
         turns: As in the file; left out if a message had no sampled token, since turns and messages then differ.
+        longest: Characters of a message's content that are kept; None keeps all.
     """
-    messages = [_shortened(message) for message in facts["messages"]]
+    messages = [_shortened(message, longest) for message in facts["messages"]]
     assistant = sum(message["role"] == "assistant" for message in messages)
     return {
         "iteration": iteration,
@@ -131,8 +137,8 @@ def _contrasted(facts: Sequence[Facts]) -> list[str]:
     return sorted(rewards, key=lambda task: (len(rewards[task] - {None}) < 2, task))
 
 
-def _shortened(message: Mapping[str, Any]) -> dict[str, Any]:
+def _shortened(message: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
     text = message.get("content")
-    if not isinstance(text, str) or len(text) <= LONGEST_CONTENT:
+    if longest is None or not isinstance(text, str) or len(text) <= longest:
         return dict(message)
-    return {**message, "content": f"{text[:LONGEST_CONTENT]}\n[{len(text) - LONGEST_CONTENT} more characters]"}
+    return {**message, "content": f"{text[:longest]}\n[{len(text) - longest} more characters]"}

@@ -41,6 +41,7 @@ def test_what_cannot_be_exported_is_refused_with_one_line(run, two_turn_config, 
         assert message.count("\n") == 1
         return message
 
+    assert "RUN is empty" in refused("")
     assert "there is no such run" in refused("nothing")
     assert "no checkpoint under" in refused(run.run_id)
     run_cell(run)
