@@ -20,7 +20,7 @@ from seeupo_recipe.models.tiny import load_model
 RATE = 1e-3
 
 
-def launch(folder, out, ranks):
+def launch(folder, out, ranks, *arguments):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -32,7 +32,7 @@ def launch(folder, out, ranks):
             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "WG_BACKEND": "ray", "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        command = [sys.executable, str(script), str(folder), str(out)]
+        command = [sys.executable, str(script), str(folder), str(out), *arguments]
         processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     for process in processes:
         _, errors = process.communicate(timeout=240)

@@ -47,7 +47,7 @@ def nest(tensors):
     return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
 
 
-def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constant"):
+def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constant", fused=False):
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import (
         FSDPEngineConfig,
@@ -63,6 +63,7 @@ def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constan
         override_config={"attn_implementation": "sdpa"},
         enable_gradient_checkpointing=False,
         use_remove_padding=True,
+        use_fused_kernels=fused,
     )
     engine = FSDPEngineConfig(
         strategy="fsdp2",
@@ -184,13 +185,13 @@ class CaseRow:
         self.fields["zeros"] = torch.zeros(len(fields["response"]))
 
 
-def run(folder, *, rate, empty_pools=False, schedule="constant"):
+def run(folder, *, rate, empty_pools=False, schedule="constant", fused=False):
     """One iteration; returns what every rank agrees on."""
     from seeupo_recipe.algo.sequential import plan_updates, sequential_update
     from seeupo_recipe.algo.settings import AlgorithmSettings, SurrogateSettings
 
     settings = AlgorithmSettings(step_empty_pools=empty_pools)
-    worker = make_worker(folder, rate=rate, schedule=schedule)
+    worker = make_worker(folder, rate=rate, schedule=schedule, fused=fused)
     case = [CaseRow(r) for r in rows()]
     reference = {r.key: torch.full((len(r.fields["response"]),), -3.0) for r in case}
     updater = WorkerUpdater(worker, settings, SurrogateSettings(kl_coefficient=0.05), reference)
@@ -213,7 +214,9 @@ if __name__ == "__main__":
 
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     results = {"plain": run(folder, rate=1e-3)}
-    if dist.get_world_size() == 1:
+    if sys.argv[3:] == ["fused"]:
+        results["fused"] = run(folder, rate=1e-3, fused=True)
+    elif dist.get_world_size() == 1:
         results["still"] = run(folder, rate=0.0)
         results["empty"] = run(folder, rate=1e-3, empty_pools=True)
         results["scheduled"] = run(folder, rate=1e-3, schedule="cosine")
