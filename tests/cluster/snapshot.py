@@ -1,4 +1,4 @@
-"""Composed configs of the paper's cells in short. Rewrite with ``python tests/cluster/snapshot.py`` and read the diff."""
+"""Composed configs of the cells in short. Rewrite with ``python tests/cluster/snapshot.py`` and read the diff."""
 
 import json
 from pathlib import Path

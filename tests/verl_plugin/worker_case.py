@@ -64,6 +64,7 @@ def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constan
         enable_gradient_checkpointing=False,
         use_remove_padding=True,
         use_fused_kernels=fused,
+        fused_kernel_options={"impl_backend": "torch"},
     )
     engine = FSDPEngineConfig(
         strategy="fsdp2",
