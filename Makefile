@@ -1,6 +1,7 @@
 # SeeUPO for stock verl. Every target sets up what it needs; a wrong variable value gives one clear line.
 #   one run:  ALGO BENCH MODEL SCALE BACKEND SEED ARGS='key=value ...'
 #   studies:  BENCH=a,b MODELS=a,b VARIANTS=a,b SEEDS=3 SCALE BACKEND WORKERS DRY=1 ARGS='key=value ...'
+#   clusters: STUDY=table2 BENCH=a,b MODELS=a,b VARIANTS=a,b SCALE=paper GPU=H20 ARGS='key=value ...'
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -17,12 +18,16 @@ SELECT = $(if $(BENCH),--benchmarks '$(BENCH)') $(if $(MODELS),--models '$(MODEL
     $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)') $(if $(BACKEND),--backend '$(BACKEND)') \
     $(if $(WORKERS),--workers $(WORKERS)) $(if $(DRY),--dry) --scale '$(SCALE)' $(ARGS)
 ABLATIONS := $(patsubst recipes/study/%.yaml,%,$(wildcard recipes/study/ablation-*.yaml recipes/study/baseline-*.yaml))
+CLUSTER = $(PY) -m seeupo_recipe.cluster $(@) $(if $(STUDY),--study '$(STUDY)') $(if $(BENCH),--benchmarks '$(BENCH)') \
+    $(if $(MODELS),--models '$(MODELS)') $(if $(VARIANTS),--rows '$(VARIANTS)') \
+    $(if $(filter command environment,$(firstword $(origin SCALE))),--scale '$(SCALE)')
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup test test-slow test-appworld mutants smoke train warm-start setup-appworld \
     reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5 \
     ablation-order ablation-normalization $(ABLATIONS) study tables figures compare report verify-theory mutate-theory \
-    export eval bench-bfcl bfcl-weaknesses bench clean
+    export eval bench-bfcl bfcl-weaknesses bench \
+    doctor plan dry-run gpu-smoke resolve-gpu clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
@@ -89,6 +94,20 @@ compare: setup  ## Judge the paper's claims by the records (trains nothing)
 report: setup  ## Write one HTML page with everything (trains nothing)
 tables figures compare report:
 	@$(STUDY_CLI) $@ --scale '$(SCALE)' $(ARGS)
+
+doctor: setup  ## Check this machine for the paper's cells: a page of pass and fail (SCALE=paper, STUDY=table2)
+plan: setup  ## Memory, tokens, disk and hours of the paper's cells on GPU=H20; refuses what cannot fit
+dry-run: setup  ## Check every cell of the paper, then train small stand-ins on the CPU (12 minutes)
+doctor dry-run:
+	@$(CLUSTER) $(ARGS)
+plan:
+	@$(CLUSTER) $(if $(GPU),--gpu '$(GPU)') $(ARGS)
+
+gpu-smoke:  ## Train a small random Qwen3 on one GPU for a few iterations (at most 8 minutes)
+	@scripts/gpu_smoke.sh
+
+resolve-gpu:  ## Resolve the GPU profile from the package index and rewrite constraints-gpu.txt
+	@PYTHON='$(PYTHON)' scripts/resolve_gpu.sh
 
 verify-theory: setup  ## Check the paper's lemmas and theorems in exact games (3 minutes)
 	$(PY) -m seeupo_recipe.theory

@@ -57,6 +57,8 @@ def run_in_process(config: RunConfig, folder: Path, environment: Mapping[str, st
     record = RunRecord(Path(found[-1])) if found else None
     if code is None:
         error = f"stopped after {timeout:.0f} s"
+    elif code < 0:
+        error = f"ended by signal {-code}"
     elif code:
         recorded = record.status().get("error") if record else None
         error = recorded or next((line for line in reversed(lines) if line.strip()), f"exit status {code}")

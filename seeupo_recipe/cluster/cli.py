@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     dry = commands.add_parser("dry-run", help="every cell checked, small stand-ins trained on the CPU")
     dry.add_argument("--check-only", action="store_true", help="train nothing")
     dry.set_defaults(action=_dry_run)
+    smoke = commands.add_parser("smoke", help="a few iterations of a random-weight model on one GPU")
+    smoke.set_defaults(action=_smoke)
     for command in (plan, doctor, dry):
         _add_selection(command)
     return parser
@@ -120,3 +122,11 @@ def _dry_run(parsed: argparse.Namespace) -> int:
     report = dry_run(_cells(parsed), train=not parsed.check_only, say=partial(print, flush=True))
     dry_report.show(report, Console(width=WIDTH, highlight=False))
     return 0 if report.passed else 1
+
+
+def _smoke(parsed: argparse.Namespace) -> int:
+    from seeupo_recipe.cluster import smoke
+
+    report = smoke.smoke(say=partial(print, flush=True))
+    smoke.show(report, Console(width=WIDTH, highlight=False))
+    return 1 if any("error" in found for found in report.values()) else 0

@@ -12,9 +12,9 @@ from packaging.version import Version
 from rich.console import Console
 
 from seeupo_recipe.cluster import machine
-from seeupo_recipe.cluster.cells import Cell
+from seeupo_recipe.cluster.cells import Cell, verl_tree
 from seeupo_recipe.cluster.environments import check_environment, check_tasks
-from seeupo_recipe.cluster.memory import KEPT_CHECKPOINTS
+from seeupo_recipe.cluster.memory import KEPT_CHECKPOINTS, read_layout
 from seeupo_recipe.cluster.model_files import check_model, check_template, model_location
 from seeupo_recipe.cluster.plan import CellPlan, plan_cell
 from seeupo_recipe.runs import outputs_root
@@ -87,6 +87,7 @@ class _Plans:
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._cells = cells
+        self._layouts = [read_layout(verl_tree(cell.config)) for cell in cells]
         self._found: list[machine.Gpu] | None = None
 
     def _local(self) -> list[machine.Gpu]:
@@ -95,7 +96,7 @@ class _Plans:
         return self._found
 
     def _at(self, gib: float) -> list[CellPlan]:
-        return [plan_cell(cell, gib) for cell in self._cells]
+        return [plan_cell(c, gib, layout=layout) for c, layout in zip(self._cells, self._layouts, strict=True)]
 
     @cached_property
     def _sizes(self) -> list[CellPlan]:

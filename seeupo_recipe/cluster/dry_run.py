@@ -31,7 +31,7 @@ CPU = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-CELL_SECONDS = 420
+CELL_SECONDS = 1200
 DRIFT = 1e-4
 GRADIENT = "update/grad_norm_max"
 

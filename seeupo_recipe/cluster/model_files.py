@@ -89,15 +89,16 @@ def check_template(model: ModelConfig, location: str) -> str:
 
 
 def _read(loader: Any, location: str, what: str) -> Any:
+    """Load from a folder or the hub's cache; nothing is downloaded here."""
     try:
-        return loader.from_pretrained(location)
+        return loader.from_pretrained(location, local_files_only=True)
     except Exception as error:  # transformers raises OSError, ValueError, KeyError and the hub's own errors
         if Path(location).is_dir():
             reason, todo = type(error).__name__, "download the model again"
         elif location.startswith(("/", ".", "~")) or location.count("/") != 1:
             reason, todo = "no such folder", "set model.path to the model's folder or hub name"
         else:
-            reason, todo = "neither in the cache nor reachable", f"run `hf download {location}`, or set model.path"
+            reason, todo = "not in the hub's cache", f"run `hf download {location}`, or set model.path to a folder"
         raise ConfigError(f"cannot read the {what} of {location} ({reason}): {todo}") from None
 
 
@@ -106,15 +107,17 @@ def _check_weights(location: str) -> str:
     if not folder.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
-        cached = any(isinstance(try_to_load_from_cache(location, name), str) for name in (INDEX, SINGLE))
-        return "weights in the hub's cache" if cached else "weights not downloaded yet (the start does it)"
+        found = next(
+            (f for name in (INDEX, SINGLE) if isinstance(f := try_to_load_from_cache(location, name), str)), None
+        )
+        if found is None:
+            raise ConfigError(f"the weights of {location} are not in the hub's cache: run `hf download {location}`")
+        folder = Path(found).parent
     index = folder / INDEX
     files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else [SINGLE]
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
-        raise ConfigError(
-            f"{location} lacks {len(missing)} of its weight files ({missing[0]}): download the model again"
-        )
+        raise ConfigError(f"{location} lacks {len(missing)} weight files ({missing[0]}): download the model again")
     return f"{len(files)} weight files"
 
 

@@ -83,14 +83,14 @@ class CellPlan:
         return (final + periodic) / (training.iterations * training.tasks_per_iteration * training.group_size)
 
 
-def plan_cell(cell: Cell, gpu_gib: float, measured: Sequence[Measured] = ()) -> CellPlan:
-    """Plan one cell on GPUs of ``gpu_gib``.
+def plan_cell(cell: Cell, gpu_gib: float, measured: Sequence[Measured] = (), layout: Layout | None = None) -> CellPlan:
+    """Plan one cell on GPUs of ``gpu_gib``; ``layout`` is the cell's own, if it has been read already.
 
     Raises:
         ConfigError: If the model's sizes are not known, or verl does not know a key.
     """
     config = cell.config
-    layout, shape = read_layout(verl_tree(config)), model_shape(config)
+    layout, shape = layout or read_layout(verl_tree(config)), model_shape(config)
     trajectories = config.training.tasks_per_iteration * config.training.group_size
     return CellPlan(
         cell=cell,

@@ -162,4 +162,4 @@ def _chosen(what: str, selected: Sequence[str], default: Sequence[str], allowed:
     for name in selected:
         if name not in allowed:
             raise ConfigError(f"{what}={name}: not in this study; {nearest(name, allowed)}")
-    return tuple(dict.fromkeys(selected or default or allowed))
+    return tuple(dict.fromkeys(selected or [name for name in default if name in allowed] or allowed))

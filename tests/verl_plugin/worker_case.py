@@ -41,7 +41,7 @@ def rows():
     ]
 
 
-def launch(script, folder, out, *, ranks):
+def launch(script, folder, out, *arguments, ranks):
     """Run a case script on ``ranks`` gloo ranks; returns what it saved in ``out``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,7 +53,7 @@ def launch(script, folder, out, *, ranks):
             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "WG_BACKEND": "ray", "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        command = [sys.executable, str(script), str(folder), str(out)]
+        command = [sys.executable, str(script), str(folder), str(out), *arguments]
         processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     for process in processes:
         _, errors = process.communicate(timeout=240)
@@ -69,7 +69,7 @@ def nest(tensors):
     return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
 
 
-def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constant"):
+def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constant", fused=False):
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import (
         FSDPEngineConfig,
@@ -85,6 +85,8 @@ def make_worker(folder, *, rate, offload=False, clip_grad=1e9, schedule="constan
         override_config={"attn_implementation": "sdpa"},
         enable_gradient_checkpointing=False,
         use_remove_padding=True,
+        use_fused_kernels=fused,
+        fused_kernel_options={"impl_backend": "torch"},
     )
     engine = FSDPEngineConfig(
         strategy="fsdp2",
@@ -208,13 +210,13 @@ class CaseRow:
         self.fields["zeros"] = torch.zeros(len(fields["response"]))
 
 
-def run(folder, *, rate, empty_pools=False, schedule="constant"):
+def run(folder, *, rate, empty_pools=False, schedule="constant", fused=False):
     """One iteration; returns what every rank agrees on."""
     from seeupo_recipe.algo.sequential import plan_updates, sequential_update
     from seeupo_recipe.algo.settings import AlgorithmSettings, SurrogateSettings
 
     settings = AlgorithmSettings(step_empty_pools=empty_pools)
-    worker = make_worker(folder, rate=rate, schedule=schedule)
+    worker = make_worker(folder, rate=rate, schedule=schedule, fused=fused)
     case = [CaseRow(r) for r in rows()]
     reference = {r.key: torch.full((len(r.fields["response"]),), -3.0) for r in case}
     updater = WorkerUpdater(worker, settings, SurrogateSettings(kl_coefficient=0.05), reference)
@@ -237,7 +239,9 @@ if __name__ == "__main__":
 
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     results = {"plain": run(folder, rate=1e-3)}
-    if dist.get_world_size() == 1:
+    if sys.argv[3:] == ["fused"]:
+        results["fused"] = run(folder, rate=1e-3, fused=True)
+    elif dist.get_world_size() == 1:
         results["still"] = run(folder, rate=0.0)
         results["empty"] = run(folder, rate=1e-3, empty_pools=True)
         results["scheduled"] = run(folder, rate=1e-3, schedule="cosine")
