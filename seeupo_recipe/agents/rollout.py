@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from seeupo_recipe.agents.episode import Limits, Sampled, Trajectory, TurnRequest, play
 from seeupo_recipe.agents.template import ContextTemplate
-from seeupo_recipe.envs.base import Benchmark, EpisodeKey
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey, concurrent_episodes
 from seeupo_recipe.models.sampling import Generation, Request, SamplingParams, sample_batch
 from seeupo_recipe.seeding import stream_seed
 
@@ -30,6 +30,19 @@ def play_batch(
     params: SamplingParams,
 ) -> list[Trajectory]:
     """Play one episode per key and return the trajectories in the order of ``keys``."""
+    most = concurrent_episodes(benchmark)
+    batches = [keys[start : start + most] for start in range(0, len(keys), most)]
+    return [t for batch in batches for t in _play_together(benchmark, batch, model, template, limits, params)]
+
+
+def _play_together(
+    benchmark: Benchmark,
+    keys: Sequence[EpisodeKey],
+    model: PreTrainedModel,
+    template: ContextTemplate,
+    limits: Limits,
+    params: SamplingParams,
+) -> list[Trajectory]:
     end_ids = end_token_ids(model)
     episodes = [play(benchmark, key, template, limits, end_ids) for key in keys]
     finished: dict[int, Trajectory] = {}

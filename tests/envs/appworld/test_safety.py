@@ -124,7 +124,7 @@ def play(bench, task_id, codes, meanwhile=lambda environment, turn: None):
 
 
 def solution(bench, task_id):
-    messages, outcome = bench.demonstrate(task_id, np.random.default_rng(0), 0.0)
+    messages, outcome = bench.play_demonstrator(task_id, np.random.default_rng(0), 0.0)
     assert outcome.success
     return [python_block(message["content"]) for message in messages if message["role"] == "assistant"]
 
