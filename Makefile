@@ -16,14 +16,18 @@ STUDY_CLI := $(PY) -m seeupo_recipe.study
 SELECT = $(if $(BENCH),--benchmarks '$(BENCH)') $(if $(MODELS),--models '$(MODELS)') \
     $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)') $(if $(BACKEND),--backend '$(BACKEND)') \
     $(if $(WORKERS),--workers $(WORKERS)) $(if $(DRY),--dry) --scale '$(SCALE)' $(ARGS)
+ABLATIONS := $(patsubst recipes/study/%.yaml,%,$(wildcard recipes/study/ablation-*.yaml recipes/study/baseline-*.yaml))
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup test test-slow test-appworld mutants smoke train warm-start setup-appworld \
     reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-figure4 reproduce-figure5 \
-    ablation-order ablation-normalization study tables figures compare report verify-theory mutate-theory bench clean
+    ablation-order ablation-normalization $(ABLATIONS) study tables figures compare report verify-theory mutate-theory \
+    export eval bench-bfcl bfcl-weaknesses bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
+	@sed -ns '/^title:/{F;s/^title: *//p}' $(ABLATIONS:%=recipes/study/%.yaml) | paste - - | \
+	    awk -F '\t' '{gsub(/.*\/|[.]yaml/, "", $$1); gsub(/"/, "", $$2); printf "  %-24s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Install the CPU profile into .venv (does nothing if it is up to date)
 
@@ -73,6 +77,9 @@ reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-fi
 ablation-order ablation-normalization:
 	@$(STUDY_CLI) run $@ $(SELECT)
 
+$(ABLATIONS): setup
+	@$(STUDY_CLI) run $@ $(SELECT)
+
 study: setup  ## Run any study: STUDY=name of recipes/study, or the path of a YAML file
 	@$(STUDY_CLI) run '$(STUDY)' $(SELECT)
 
@@ -88,6 +95,20 @@ verify-theory: setup  ## Check the paper's lemmas and theorems in exact games (3
 
 mutate-theory: setup  ## Perturb every theory check; each must then fail
 	$(PY) -m seeupo_recipe.theory --mutate
+
+export: setup  ## Write the trained policy of RUN as a Hugging Face checkpoint (OUT: where; ITERATION: verl)
+	@$(PY) -m seeupo_recipe.export '$(RUN)' $(if $(OUT),--out '$(OUT)') $(if $(ITERATION),--iteration '$(ITERATION)')
+
+eval: setup  ## avg@K and pass@K of MODEL (name, folder or endpoint URL) on BENCH: K SPLIT TASKS CONCURRENCY OUT ARGS
+	@$(PY) -m seeupo_recipe.study.evaluation --bench '$(or $(BENCH),vaulthop)' --model '$(MODEL)' --k '$(or $(K),4)' \
+	    $(if $(SPLIT),--split '$(SPLIT)') $(if $(TASKS),--tasks '$(TASKS)') $(if $(MODEL_NAME),--model-name '$(MODEL_NAME)') \
+	    $(if $(CONCURRENCY),--concurrency '$(CONCURRENCY)') $(if $(OUT),--out '$(OUT)') $(ARGS)
+
+bench-bfcl: setup  ## BFCL adapter: steps and checks per second, and its cost over the bare executor
+	$(PY) scripts/bench_bfcl.py $(ARGS)
+
+bfcl-weaknesses: setup  ## What BFCL's official checker lets pass, measured on its reference solutions
+	$(PY) scripts/bfcl_weaknesses.py $(ARGS)
 
 bench: setup  ## Benchmarks: BFCL adapter against the bare executor
 	$(PY) scripts/bench_bfcl.py

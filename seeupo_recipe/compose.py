@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import difflib
-import typing
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seeupo_recipe.config import RunConfig, build_config
-from seeupo_recipe.strict import ConfigError, unknown_key_message
+from seeupo_recipe.strict import ConfigError, default_values, unknown_key_message
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 FREE_TREES = ("algorithm.seeupo.", "benchmark.options.", "model.chat_template_kwargs.", "verl.")
@@ -65,20 +63,6 @@ def _compose_afresh(recipes: Path, overrides: tuple[str, ...]) -> DictConfig:
     ConfigStore.instance().store("defaults", default_values(RunConfig))
     with initialize_config_dir(str(recipes), version_base=None):
         return compose("run", overrides=list(overrides))
-
-
-def default_values(cls: type) -> dict[str, Any]:
-    """Nested default values of a config dataclass; ``???`` where a recipe must give one."""
-    values: dict[str, Any] = {}
-    hints = typing.get_type_hints(cls)
-    for spec in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(hints[spec.name]):
-            values[spec.name] = default_values(hints[spec.name])
-        elif spec.default_factory is not dataclasses.MISSING:
-            values[spec.name] = spec.default_factory()
-        else:
-            values[spec.name] = "???" if spec.default is dataclasses.MISSING else spec.default
-    return values
 
 
 def options(group: str) -> list[str]:

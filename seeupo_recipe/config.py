@@ -73,6 +73,8 @@ class CriticConfig:
         lam: Lambda of GAE.
         value_clip: Range of the clipped value loss (verl's default 0.5).
         whiten: Whether advantages are whitened over the batch's tokens (verl does).
+        level: ``token`` (a value before every token), or ``turn``: a value before every turn, GAE over turns
+            and the sequence ratio of a turn (lab only; not in the paper). ``gamma`` and ``lam`` are then per turn.
         path: Initial weights, default the policy's; ``{benchmark}`` is replaced.
     """
 
@@ -81,6 +83,7 @@ class CriticConfig:
     lam: float = 1.0
     value_clip: float = 0.5
     whiten: bool = True
+    level: str = "token"
     path: str | None = None
 
 
@@ -119,12 +122,16 @@ class TrainingConfig:
         iterations: Rollout-and-update rounds; 0 for ``base``.
         tasks_per_iteration: Tasks per round (B; paper: 32).
         group_size: Rollouts per task (G; paper: 8).
-        learning_rate: AdamW rate (paper: 1e-6).
-        weight_decay: AdamW weight decay (release: 0.01).
+        optimizer: ``adamw``, or plain ``sgd`` (no momentum).
+        learning_rate: The optimizer's rate (paper: 1e-6).
+        weight_decay: Weight decay (release: 0.01).
         beta1: AdamW's first-moment decay.
         beta2: AdamW's second-moment decay.
         grad_clip: Bound on the gradient norm (release: 1.0).
         temperature: Of the rollouts (release: 0.9).
+        adapters: What is trained: all weights (``none``), one LoRA for all turns (``shared``), or one LoRA per
+            turn, so that no update moves another turn's policy (``per_turn``). LoRA is for the lab only.
+        adapter_rank: Rank of a LoRA.
         checkpoint_every: Iterations between checkpoints.
     """
 
@@ -132,11 +139,14 @@ class TrainingConfig:
     tasks_per_iteration: int
     group_size: int
     learning_rate: float
+    optimizer: str = "adamw"
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     grad_clip: float = 1.0
     temperature: float = 1.0
+    adapters: str = "none"
+    adapter_rank: int = 8
     checkpoint_every: int = 10
 
 
@@ -179,8 +189,12 @@ class RunConfig:
         _choice("scale", self.scale, SCALES)
         _choice("backend", self.backend, BACKENDS)
         _choice("algorithm.name", self.algorithm.name, ALGORITHMS)
+        _choice("algorithm.critic.level", self.algorithm.critic.level, ("token", "turn"))
+        _choice("training.optimizer", self.training.optimizer, ("adamw", "sgd"))
+        _choice("training.adapters", self.training.adapters, ("none", "shared", "per_turn"))
         self._check_sizes()
         self._check_algorithm()
+        self._check_lab_only()
         evaluation = self.evaluation
         if evaluation.temperature == 0 and max(evaluation.samples_per_task, evaluation.periodic_samples) > 1:
             raise ConfigError(
@@ -197,6 +211,7 @@ class RunConfig:
         for name, value in (
             ("training.tasks_per_iteration", training.tasks_per_iteration),
             ("training.checkpoint_every", training.checkpoint_every),
+            ("training.adapter_rank", training.adapter_rank),
             ("algorithm.inner_epochs", self.algorithm.inner_epochs),
             ("algorithm.inner_mini_batches", self.algorithm.inner_mini_batches),
             ("evaluation.samples_per_task", self.evaluation.samples_per_task),
@@ -228,6 +243,21 @@ class RunConfig:
         steps = algorithm.steps_per_iteration
         if steps not in ("one", "matched") and not (isinstance(steps, int) and steps >= 1):
             raise ConfigError(f"algorithm.steps_per_iteration={steps!r}: choose one, matched or a number from 1")
+
+    def _check_lab_only(self) -> None:
+        for name, value, neutral in (
+            ("algorithm.critic.level", self.algorithm.critic.level, "token"),
+            ("training.adapters", self.training.adapters, "none"),
+        ):
+            if value != neutral and self.backend != "lab":
+                raise ConfigError(f"{name}={value} runs in the lab only: set backend=lab (BACKEND=lab)")
+        if self.training.adapters == "per_turn" and (
+            self.algorithm.name != "seeupo" or self.algorithm.settings().order == "joint"
+        ):
+            raise ConfigError(
+                "training.adapters=per_turn needs updates of one turn at a time: "
+                "use algorithm=seeupo with an order other than joint"
+            )
 
     @property
     def model_path(self) -> str:

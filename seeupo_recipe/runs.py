@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import psutil
 import yaml
 
 from seeupo_recipe.algo import ALGORITHM_VERSION
+from seeupo_recipe.algo.settings import AlgorithmSettings
 from seeupo_recipe.config import RunConfig
 from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.records.identity import digest, folder_digest, make_run_id
 from seeupo_recipe.records.run import RunRecord
-from seeupo_recipe.strict import ConfigError
+from seeupo_recipe.strict import ConfigError, default_values, with_defaults, without_defaults
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("verl", "torch", "transformers", "tensordict", "ray", "TransferQueue", "vllm", "flash-attn", "numpy")
@@ -50,16 +52,34 @@ def outputs_root() -> Path:
 
 
 def definition(config: RunConfig) -> dict[str, Any]:
-    """The config's part of a run's identity: what changes the result, as plain values.
+    """The config's part of a run's identity: what changes the result, where it differs from the defaults.
 
-    The lab ignores the ``verl`` section, so it is no part of a lab run's definition. Where a checkpoint is
-    saved, and how often, does not change a result either.
+    A new key thus leaves the identity of recorded runs alone; a changed default needs a new
+    ``ALGORITHM_VERSION``. Left out is what a run never reads: the ``verl`` section in the lab, the critic of a
+    method without one, SeeUPO's choices of a baseline. Where and how often a checkpoint is saved does not
+    change a result either.
     """
     plain = config.as_dict()
     plain["training"].pop("checkpoint_every")
     if config.backend == "lab":
         plain.pop("verl")
-    return plain
+    if config.algorithm.name != "ppo":
+        plain["algorithm"].pop("critic")
+    if config.algorithm.name != "seeupo":
+        plain["algorithm"].pop("seeupo")
+    return without_defaults(plain, _defaults())
+
+
+def full_definition(defined: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`definition` stands for, with the defaults filled in."""
+    return with_defaults(defined, _defaults())
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    defaults = default_values(RunConfig)
+    defaults["algorithm"]["seeupo"] = AlgorithmSettings().as_dict()
+    return defaults
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

@@ -90,3 +90,39 @@ def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
     if len(value) != len(args):
         raise ConfigError(f"{where} must have {len(args)} values, not {len(value)}")
     return tuple(_convert(a, v, where) for a, v in zip(args, value, strict=True))
+
+
+def default_values(cls: type) -> dict[str, Any]:
+    """Nested default values of a config dataclass; ``???`` where a recipe must give one."""
+    values: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for spec in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[spec.name]):
+            values[spec.name] = default_values(hints[spec.name])
+        elif spec.default_factory is not dataclasses.MISSING:
+            values[spec.name] = spec.default_factory()
+        else:
+            values[spec.name] = "???" if spec.default is dataclasses.MISSING else spec.default
+    return values
+
+
+def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested ``values`` that differ from ``defaults``."""
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        default = defaults.get(key, dataclasses.MISSING)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            if inner := without_defaults(value, default):
+                kept[key] = inner
+        elif value != default:
+            kept[key] = value
+    return kept
+
+
+def with_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`without_defaults`."""
+    full = {**defaults, **values}
+    for key, default in defaults.items():
+        if isinstance(default, Mapping):
+            full[key] = with_defaults(values.get(key, {}), default)
+    return full

@@ -3,7 +3,7 @@ import pytest
 from seeupo_recipe.algo.settings import PROFILES, AlgorithmSettings, resolve_settings
 from seeupo_recipe.compose import compose_config, options
 from seeupo_recipe.records.identity import make_run_id
-from seeupo_recipe.runs import identity
+from seeupo_recipe.runs import definition, full_definition, identity
 from seeupo_recipe.strict import ConfigError
 
 
@@ -99,3 +99,24 @@ def test_every_algorithm_recipe_composes(algorithm):
 def test_missing_weights_name_the_command_that_builds_them():
     with pytest.raises(ConfigError, match="make warm-start MODEL=tiny-qwen3 BENCH=vaulthop"):
         identity(compose_config(["model.path='results/mini/warm_start/nowhere/{benchmark}'"]))
+
+
+def test_a_definition_leaves_out_defaults_and_what_a_run_never_reads():
+    grpo = compose_config(["algorithm=grpo", "backend=lab"])
+    same = compose_config(["algorithm=grpo", "backend=lab", "algorithm.critic.lam=0.5", "profile=as_released"])
+    other = compose_config(["algorithm=grpo", "backend=lab", "training.beta1=0.5"])
+    assert definition(grpo) == definition(same) != definition(other)
+    assert "beta1" not in definition(grpo)["training"] and definition(other)["training"]["beta1"] == 0.5
+    seeupo = compose_config(["profile=as_released"])
+    assert definition(seeupo)["algorithm"]["seeupo"]["loss_ratio"] == "token"
+    assert "order" not in definition(seeupo)["algorithm"]["seeupo"]
+
+
+def test_a_definition_with_defaults_is_the_whole_config():
+    config = compose_config(["algorithm=ppo", "training.beta1=0.5", "evaluation.every=3"])
+    full, plain = full_definition(definition(config)), config.as_dict()
+    for missing in (full["training"], plain["training"]):
+        missing.pop("checkpoint_every")
+    for missing in (full["algorithm"], plain["algorithm"]):
+        missing.pop("seeupo")
+    assert full == plain

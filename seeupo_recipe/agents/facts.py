@@ -14,7 +14,7 @@ Facts = dict[str, Any]
 
 
 def trajectory_facts(trajectory: Trajectory) -> Facts:
-    """JSON-ready facts; score and success are None after an environment failure."""
+    """JSON-ready facts, the conversation included; score and success are None after an environment failure."""
     outcome = trajectory.outcome
     return {
         "task_id": trajectory.key.task_id,
@@ -28,6 +28,7 @@ def trajectory_facts(trajectory: Trajectory) -> Facts:
         "score": None if outcome is None else float(outcome.score),
         "success": None if outcome is None else bool(outcome.success),
         "info": {} if outcome is None else dict(outcome.info),
+        "messages": trajectory.messages,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from transformers import PreTrainedModel
@@ -28,11 +28,16 @@ def play_batch(
     template: ContextTemplate,
     limits: Limits,
     params: SamplingParams,
+    select: Callable[[int], None] | None = None,
 ) -> list[Trajectory]:
-    """Play one episode per key and return the trajectories in the order of ``keys``."""
+    """Play one episode per key and return the trajectories in the order of ``keys``.
+
+    ``select`` makes the policy of a turn the active one, where turns have policies of their own.
+    """
     most = concurrent_episodes(benchmark)
     batches = [keys[start : start + most] for start in range(0, len(keys), most)]
-    return [t for batch in batches for t in _play_together(benchmark, batch, model, template, limits, params)]
+    played = [_play_together(benchmark, batch, model, template, limits, params, select) for batch in batches]
+    return [trajectory for batch in played for trajectory in batch]
 
 
 def _play_together(
@@ -42,6 +47,7 @@ def _play_together(
     template: ContextTemplate,
     limits: Limits,
     params: SamplingParams,
+    select: Callable[[int], None] | None,
 ) -> list[Trajectory]:
     end_ids = end_token_ids(model)
     episodes = [play(benchmark, key, template, limits, end_ids) for key in keys]
@@ -59,11 +65,17 @@ def _play_together(
         while answers:
             run = pool.map if benchmark.blocking else map
             waiting = {i: r for i, r in zip(answers, run(advance, list(answers)), strict=True) if r is not None}
-            requests = [
-                Request(r.prompt_ids, r.max_new_tokens, turn_seed(keys[i], r.turn), params) for i, r in waiting.items()
-            ]
-            generations = sample_batch(model, requests, eos_ids=end_ids, pad_id=template.tokenizer.pad_token_id)
-            answers = {i: _sampled(g) for i, g in zip(waiting, generations, strict=True)}
+            answers = {}
+            for turn in sorted({r.turn for r in waiting.values()}) if select else [None]:
+                asked = {i: r for i, r in waiting.items() if turn in (None, r.turn)}
+                if select:
+                    select(turn)
+                requests = [
+                    Request(r.prompt_ids, r.max_new_tokens, turn_seed(keys[i], r.turn), params)
+                    for i, r in asked.items()
+                ]
+                generations = sample_batch(model, requests, eos_ids=end_ids, pad_id=template.tokenizer.pad_token_id)
+                answers |= {i: _sampled(g) for i, g in zip(asked, generations, strict=True)}
     return [finished[i] for i in range(len(keys))]
 
 

@@ -7,7 +7,7 @@ denominator log-probabilities of every row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -114,6 +114,7 @@ def sequential_update(
     settings: AlgorithmSettings,
     *,
     inner_epochs: int = 1,
+    used_weights: MutableMapping[tuple[str, int], float] | None = None,
 ) -> dict[str, float]:
     """Run the plan; returns diagnostics per turn (1-based names) and over the iteration.
 
@@ -123,6 +124,7 @@ def sequential_update(
         updater: The backend.
         settings: All choices.
         inner_epochs: Passes over each pool before the next one.
+        used_weights: Gets M of every (trajectory id, turn) that was updated, for the record.
     """
     rows = [row for update in plan for row in update.rows]
     correction = TurnCorrection(advantages, settings, {(row.trajectory, row.turn): row.tokens for row in rows})
@@ -133,6 +135,8 @@ def sequential_update(
         if settings.ratio_denominator == "turn_start" and update.rows:
             updater.anchor(update.rows)
         weights = _weights(update, correction)
+        if used_weights is not None:
+            used_weights.update(weights)
         denominator = _denominator(update, len(advantages), settings)
         steps = [(epoch, part) for epoch in range(inner_epochs) for part in update.parts]
         for i, (_, part) in enumerate(steps):

@@ -19,18 +19,18 @@ from seeupo_recipe.agents.facts import evaluation_rows, training_metrics, trajec
 from seeupo_recipe.agents.rollout import play_batch
 from seeupo_recipe.agents.template import ContextTemplate
 from seeupo_recipe.algo.advantage import joint_advantages
-from seeupo_recipe.algo.baselines import BASELINES, row_parts, step_count, trajectory_advantages
+from seeupo_recipe.algo.baselines import row_parts, step_count, trajectory_advantages
 from seeupo_recipe.algo.gae import trajectory_gae, whiten
 from seeupo_recipe.algo.sequential import plan_updates, sequential_update
-from seeupo_recipe.config import RunConfig
 from seeupo_recipe.envs.base import EpisodeKey, load_benchmark
-from seeupo_recipe.lab.policy import LabRow, load_critic
-from seeupo_recipe.lab.updater import CriticUpdater, LabUpdater, LossForm
+from seeupo_recipe.lab.build import add_turn_policies, loss_form, make_critic, policy_optimizer
+from seeupo_recipe.lab.policy import LabRow
+from seeupo_recipe.lab.updater import LabUpdater
 from seeupo_recipe.models.sampling import SamplingParams
 from seeupo_recipe.models.tiny import load_model
 from seeupo_recipe.records.run import FINISHED, RUNNING, finite
+from seeupo_recipe.records.transcripts import Credit, TranscriptKeeper
 from seeupo_recipe.runs import ROOT, Run
-from seeupo_recipe.seeding import stream_seed
 from seeupo_recipe.tasks import training_order
 
 
@@ -47,17 +47,20 @@ class LabTrainer:
         self.limits = Limits(bounds.max_turns, bounds.max_prompt_tokens, bounds.max_new_tokens)
         training = config.training
         reference = copy.deepcopy(self.model).eval() if config.algorithm.surrogate.kl_coefficient else None
+        self.select = add_turn_policies(self.model, config)
         self.updater = LabUpdater(
             model=self.model,
             reference=reference,
-            optimizer=_adamw(self.model, config, training.learning_rate),
+            optimizer=policy_optimizer(self.model, config),
             grad_clip=training.grad_clip,
             temperature=training.temperature,
             pad_id=tokenizer.pad_token_id,
             form=loss_form(config),
+            select=self.select,
         )
-        self.critic = self._make_critic(tokenizer.pad_token_id) if config.algorithm.name == "ppo" else None
+        self.critic = make_critic(config, tokenizer.pad_token_id) if config.algorithm.name == "ppo" else None
         self.numbers = {t: i for i, t in enumerate(self.benchmark.task_ids(bounds.train_split))}
+        self.transcripts, self.credit = TranscriptKeeper(run.record, config, self.benchmark), Credit()
         self.iteration = 0
 
     # ---- the loop -------------------------------------------------------------------------------
@@ -96,8 +99,10 @@ class LabTrainer:
         self.model.train()
         diagnostics = self.update(iteration, trajectories)
         finished = time.perf_counter()
+        facts = {trajectory_id(t): trajectory_facts(t) for t in trajectories}
+        self.transcripts.rollouts(facts, self.credit, iteration=iteration)
         return {
-            **training_metrics([trajectory_facts(t) for t in trajectories]),
+            **training_metrics(list(facts.values())),
             **diagnostics,
             "tokens/forward": tokens.forward - before[0],
             "tokens/backward": tokens.backward - before[1],
@@ -109,7 +114,7 @@ class LabTrainer:
     def rollout(self, keys: Sequence[EpisodeKey], params: SamplingParams) -> list[Trajectory]:
         """Play one episode per key with the present weights."""
         self.model.eval()
-        return play_batch(self.benchmark, keys, self.model, self.template, self.limits, params)
+        return play_batch(self.benchmark, keys, self.model, self.template, self.limits, params, self.select)
 
     def update(self, iteration: int, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         """All optimizer steps of one iteration."""
@@ -118,6 +123,7 @@ class LabTrainer:
         rewards = torch.tensor([t.outcome.reward for t in played], dtype=torch.float64)
         names = list(dict.fromkeys(t.key.task_id for t in played))
         groups = torch.tensor([names.index(t.key.task_id) for t in played])
+        self.credit = Credit()
         metrics: dict[str, Any] = {"actor/entropy": self.updater.begin(rows), "update/rows": len(rows)}
         if self.config.algorithm.name == "seeupo":
             return metrics | self._update_sequentially(iteration, rows, played, rewards, groups)
@@ -149,8 +155,15 @@ class LabTrainer:
             inner_mini_batches=algorithm.inner_mini_batches,
             horizon=self.config.benchmark.max_turns,
         )
-        by_id = dict(zip(map(trajectory_id, played), advantages.tolist(), strict=True))
-        metrics = sequential_update(plan, by_id, self.updater, settings, inner_epochs=algorithm.inner_epochs)
+        self.credit.advantages = by_id = dict(zip(map(trajectory_id, played), advantages.tolist(), strict=True))
+        metrics = sequential_update(
+            plan,
+            by_id,
+            self.updater,
+            settings,
+            inner_epochs=algorithm.inner_epochs,
+            used_weights=self.credit.weights,
+        )
         return {**metrics, "order": [update.turn + 1 for update in plan]}
 
     def _update_at_once(
@@ -193,7 +206,9 @@ class LabTrainer:
         """Advantage of each row, (R,), or of each token for PPO, (R, L), after the critic's update."""
         index = torch.tensor([place[row.trajectory] for row in rows])
         if self.critic is None:
-            return trajectory_advantages(self.config.algorithm.name, rewards, groups)[index], {}
+            advantages = trajectory_advantages(self.config.algorithm.name, rewards, groups)
+            self.credit.advantages = dict(zip(place, advantages.tolist(), strict=True))
+            return advantages[index], {}
         choices = self.config.algorithm.critic
         old, mask = self.critic.values(rows)
         advantages, returns = trajectory_gae(
@@ -209,7 +224,8 @@ class LabTrainer:
         metrics = {"critic/explained_variance": float(1 - (returns - old)[mask].var() / spread) if spread > 0 else 0.0}
         losses = self._update_critic(rows, old, returns)
         metrics["critic/loss"] = sum(losses) / len(losses)
-        return (whiten(advantages, mask) if choices.whiten else advantages), metrics
+        weights = whiten(advantages, mask) if choices.whiten else advantages
+        return (weights[:, 0] if choices.level == "turn" else weights), metrics
 
     def _update_critic(self, rows: Sequence[LabRow], old: torch.Tensor, returns: torch.Tensor) -> list[float]:
         """The critic takes the same parts as the policy."""
@@ -242,6 +258,7 @@ class LabTrainer:
         choices = self.config.evaluation
         params = SamplingParams(choices.temperature, choices.top_p, choices.top_k)
         facts = [trajectory_facts(t) for t in self.rollout(keys, params)] if keys else []
+        self.transcripts.evaluation(facts, iteration=self.iteration, split=split)
         self.run.record.append_evaluations(
             evaluation_rows(facts, self.benchmark, iteration=self.iteration, split=split)
         )
@@ -272,15 +289,6 @@ class LabTrainer:
             self.critic.critic.load_state_dict(state["critic"])
             self.critic.optimizer.load_state_dict(state["critic_optimizer"])
 
-    def _make_critic(self, pad_id: int) -> CriticUpdater:
-        choices = self.config.algorithm.critic
-        folder = (
-            choices.path.replace("{benchmark}", self.config.benchmark.name) if choices.path else self.config.model_path
-        )
-        critic = load_critic(str(ROOT / folder), seed=stream_seed("critic", self.config.seed) % 2**31)
-        optimizer = _adamw(critic, self.config, choices.learning_rate)
-        return CriticUpdater(critic, optimizer, self.config.training.grad_clip, pad_id, choices.value_clip)
-
 
 def trajectory_id(trajectory: Trajectory) -> str:
     """Unique within an iteration."""
@@ -293,20 +301,3 @@ def turn_rows(trajectory: Trajectory) -> list[LabRow]:
         LabRow(trajectory_id(trajectory), i, tuple(turn.prompt_ids), tuple(turn.response_ids))
         for i, turn in enumerate(trajectory.turns)
     ]
-
-
-def loss_form(config: RunConfig) -> LossForm:
-    """The surrogate of the run's method."""
-    algorithm = config.algorithm
-    if algorithm.name in ("seeupo", "base"):
-        settings = algorithm.settings()
-        return LossForm(algorithm.surrogate, settings.loss_ratio, settings.log_ratio_clamp)
-    baseline = BASELINES[algorithm.name]
-    return LossForm(algorithm.surrogate, baseline.loss_ratio, clip=baseline.clipped, token_sum=baseline.token_sum)
-
-
-def _adamw(model: torch.nn.Module, config: RunConfig, rate: float) -> torch.optim.AdamW:
-    training = config.training
-    return torch.optim.AdamW(
-        model.parameters(), lr=rate, betas=(training.beta1, training.beta2), weight_decay=training.weight_decay
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -49,6 +49,7 @@ class LabUpdater:
         temperature: Of the rollouts.
         pad_id: Filler of padded rows.
         form: The surrogate.
+        select: Makes the policy of a turn the active one, where turns have policies of their own.
         tokens: Running token counts.
     """
 
@@ -59,6 +60,7 @@ class LabUpdater:
     temperature: float
     pad_id: int
     form: LossForm
+    select: Callable[[int], None] | None = None
     tokens: TokenCount = field(default_factory=TokenCount)
     gradients: list[torch.Tensor] | None = None
     _old: dict[Key, torch.Tensor] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class LabUpdater:
             return self._empty_step()
         tensors = self._tensors(rows)
         entropy = bool(self.form.surrogate.entropy_coefficient)
+        self._activate(rows)
         log_probs_RL, entropy_RL = log_probs(self.model, tensors, self.temperature, entropy=entropy)
         terms = pool_loss(
             log_probs_RL,
@@ -126,6 +129,7 @@ class LabUpdater:
     def log_ratio(self, rows: Sequence[LabRow], *, kind: str, clamp: float | None) -> torch.Tensor:
         """Log-ratio of the present weights to the denominator, float64, shape (R,)."""
         tensors = self._tensors(rows)
+        self._activate(rows)
         with torch.no_grad():
             present_RL, _ = log_probs(self.model, tensors, self.temperature)
         self.tokens.forward += sum(row.tokens for row in rows)
@@ -137,9 +141,8 @@ class LabUpdater:
     ) -> tuple[dict[Key, torch.Tensor], dict[Key, torch.Tensor]]:
         """Log-probabilities and entropies of each row's response, forwarded in chunks of similar length."""
         found: tuple[dict[Key, torch.Tensor], dict[Key, torch.Tensor]] = ({}, {})
-        ordered = sorted(rows, key=lambda row: row.tokens)
-        for start in range(0, len(ordered), CHUNK_ROWS):
-            chunk = ordered[start : start + CHUNK_ROWS]
+        for chunk in self._chunks(rows):
+            self._activate(chunk)
             with torch.no_grad():
                 both = log_probs(model, self._tensors(chunk), self.temperature, entropy=True)
             for columns, values_RL in zip(found, both, strict=True):
@@ -147,6 +150,18 @@ class LabUpdater:
                     columns[row.trajectory, row.turn] = values_L[: len(row.response_ids)]
         self.tokens.forward += sum(row.tokens for row in rows)
         return found
+
+    def _chunks(self, rows: Sequence[LabRow]) -> Iterator[list[LabRow]]:
+        """Rows of similar length, of one turn where turns have policies of their own."""
+        for turn in sorted({row.turn for row in rows}) if self.select else [None]:
+            ordered = sorted((row for row in rows if turn in (None, row.turn)), key=lambda row: row.tokens)
+            for start in range(0, len(ordered), CHUNK_ROWS):
+                yield ordered[start : start + CHUNK_ROWS]
+
+    def _activate(self, rows: Sequence[LabRow]) -> None:
+        if self.select:
+            (turn,) = {row.turn for row in rows}
+            self.select(turn)
 
     def _stack(self, columns: Mapping[Key, torch.Tensor], rows: Sequence[LabRow], tensors: RowTensors) -> torch.Tensor:
         picked = [columns[row.trajectory, row.turn] for row in rows]
@@ -173,29 +188,34 @@ class LabUpdater:
 
 @dataclass
 class CriticUpdater:
-    """PPO's critic: values before an iteration's updates, then steps on the clipped value loss."""
+    """PPO's critic: values before an iteration's updates, then steps on the clipped value loss.
+
+    With ``turn_level`` there is one value per row, that of the state in which the turn begins.
+    """
 
     critic: PreTrainedModel
     optimizer: torch.optim.Optimizer
     grad_clip: float
     pad_id: int
     value_clip: float
+    turn_level: bool = False
 
     def values(self, rows: Sequence[LabRow]) -> tuple[torch.Tensor, torch.Tensor]:
         """Values and mask of all rows, no gradient."""
         tensors = row_tensors(rows, self.pad_id)
         with torch.no_grad():
-            return values(self.critic, tensors), tensors.mask_RL
+            return self._picked(values(self.critic, tensors)), self._picked(tensors.mask_RL)
 
     def step(self, rows: Sequence[LabRow], old_RL: torch.Tensor, returns_RL: torch.Tensor) -> float:
         """One optimizer step; returns the loss."""
         tensors = row_tensors(rows, self.pad_id)
-        width = tensors.mask_RL.shape[1]
+        mask_RL = self._picked(tensors.mask_RL)
+        width = mask_RL.shape[1]
         loss = value_loss(
-            values(self.critic, tensors),
+            self._picked(values(self.critic, tensors)),
             old_RL[:, :width],
             returns_RL[:, :width],
-            tensors.mask_RL,
+            mask_RL,
             clip=self.value_clip,
             denominator=len(rows),
         )
@@ -204,3 +224,6 @@ class CriticUpdater:
         torch.nn.utils.clip_grad_norm_(self.critic.parameters(), self.grad_clip)
         self.optimizer.step()
         return float(loss.detach())
+
+    def _picked(self, columns_RL: torch.Tensor) -> torch.Tensor:
+        return columns_RL[:, :1] if self.turn_level else columns_RL

@@ -2,9 +2,9 @@
 
 A run's folder holds ``config.yaml`` (resolved), ``manifest.json`` (identity, versions, seeds,
 hardware), ``metrics.jsonl`` (a line per iteration), ``eval.jsonl`` (a line per task and sample of an
-evaluated checkpoint) and ``status.json``. Lines are appended and synced; the last line of a file may be
-torn by a kill and is then dropped on the next open. Nothing is overwritten: lines of iterations that
-are trained again after a resume move to ``superseded.jsonl``.
+evaluated checkpoint), ``transcripts.jsonl`` (a few whole episodes) and ``status.json``. Lines are appended
+and synced; the last line of a file may be torn by a kill and is then dropped on the next open. Nothing is
+overwritten: lines of iterations that are trained again after a resume move to ``superseded.jsonl``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+TRANSCRIPTS = "transcripts.jsonl"
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 
 
@@ -94,8 +95,8 @@ class RunRecord:
         return lines[-1]["iteration"] if lines else 0
 
     def rewind(self, iteration: int) -> None:
-        """Move metrics and evaluations of later iterations to ``superseded.jsonl`` (after a resume)."""
-        for name in ("metrics.jsonl", "eval.jsonl"):
+        """Move the lines of later iterations to ``superseded.jsonl`` (after a resume)."""
+        for name in ("metrics.jsonl", "eval.jsonl", TRANSCRIPTS):
             lines = _read_lines(self.folder / name)
             kept = [line for line in lines if line["iteration"] <= iteration]
             if len(kept) < len(lines):
@@ -110,6 +111,10 @@ class RunRecord:
     def append_evaluations(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append outcomes; each row has iteration, split, task_id, sample, score, success."""
         _append_lines(self.folder / "eval.jsonl", rows)
+
+    def append_transcripts(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append episodes in the format of ``records/transcripts.py``."""
+        _append_lines(self.folder / TRANSCRIPTS, rows)
 
     def evaluated(self, iteration: int, split: str) -> set[tuple[str, int]]:
         """The (task_id, sample) pairs already recorded for a checkpoint and split."""

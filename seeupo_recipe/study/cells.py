@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from seeupo_recipe.compose import options
-from seeupo_recipe.config import BACKENDS, RunConfig
+from seeupo_recipe.config import RunConfig
 from seeupo_recipe.records.identity import digest
 from seeupo_recipe.runs import definition
 from seeupo_recipe.strict import ConfigError
@@ -106,14 +106,14 @@ def make_cell(study: Study, selection: Selection, backend: str, model: str, benc
     overrides = (*study.overrides, *variant.overrides, *selection.overrides)
     if variant.algorithm == "base":
         overrides = tuple(o for o in overrides if not o.startswith("training."))
-    groups = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}")
-    return Cell(backend, model, benchmark, variant, *_composed((*groups, *overrides), backend))
+    place = (f"scale={selection.scale}", f"benchmark={benchmark}", f"model={model}", f"backend={backend}")
+    return Cell(backend, model, benchmark, variant, *_composed((*place, *overrides)))
 
 
 @cache
-def _composed(overrides: tuple[str, ...], backend: str) -> tuple[RunConfig, str, str]:
+def _composed(overrides: tuple[str, ...]) -> tuple[RunConfig, str, str]:
     """Config at seed 0, key and setting of a cell."""
-    config = dataclasses.replace(COMPOSER(overrides), backend=backend, seed=0)
+    config = dataclasses.replace(COMPOSER(overrides), seed=0)
     values = definition(config)
     return config, definition_key(values), digest([values["benchmark"], values["model"]], 16)
 
@@ -123,7 +123,7 @@ def full_matrix(study: Study, selection: Selection) -> list[Cell]:
     matrix = study.matrix(selection.scale)
     cells = [
         make_cell(study, selection, backend, model, benchmark, variant)
-        for backend in BACKENDS
+        for backend in study.backends
         for model in matrix.models
         for benchmark in matrix.benchmarks
         for variant in study.variants
@@ -139,7 +139,9 @@ def selected_cells(study: Study, selection: Selection) -> list[Cell]:
         ConfigError: For a name that the study lacks.
     """
     matrix, defaults = study.matrix(selection.scale), study.defaults
-    backend = _chosen("BACKEND", (selection.backend,) if selection.backend else (defaults.backend,), (), BACKENDS)[0]
+    backend = _chosen(
+        "BACKEND", (selection.backend,) if selection.backend else (defaults.backend,), (), study.backends
+    )[0]
     models = _chosen("MODELS", selection.models, defaults.models, matrix.models)
     benchmarks = _chosen("BENCH", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
     names = [v.name for v in study.variants]

@@ -14,10 +14,11 @@ from typing import Any
 
 import hydra
 
-from seeupo_recipe.compose import RECIPES, compose_config, default_values
+from seeupo_recipe.compose import RECIPES, compose_config
 from seeupo_recipe.config import RunConfig, build_config
 from seeupo_recipe.records.identity import digest
 from seeupo_recipe.runs import outputs_root
+from seeupo_recipe.strict import default_values
 
 
 class Composer:

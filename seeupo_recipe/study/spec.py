@@ -121,7 +121,13 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class Study:
-    """See the module's docstring. ``overrides`` hold for all variants; ``aliases`` are other names for it."""
+    """See the module's docstring.
+
+    Attributes:
+        overrides: Hold for all variants.
+        backends: Where it can run.
+        aliases: Other names for it.
+    """
 
     name: str
     title: str
@@ -133,6 +139,7 @@ class Study:
     table: TableSpec | None = None
     figures: tuple[FigureSpec, ...] = ()
     cells_of: str | None = None
+    backends: tuple[str, ...] = BACKENDS
     aliases: tuple[str, ...] = ()
 
     def variant(self, name: str) -> Variant:
@@ -246,7 +253,9 @@ def _check(study: Study, where: str) -> None:
         _among("scale", scale, SCALES, where)
     if not 1 <= study.defaults.seeds <= SEEDS_MAX:
         raise ConfigError(f"{where}: defaults.seeds={study.defaults.seeds} must lie between 1 and {SEEDS_MAX}")
-    _among("defaults.backend", study.defaults.backend, BACKENDS, where)
+    for name in study.backends:
+        _among("backends", name, BACKENDS, where)
+    _among("defaults.backend", study.defaults.backend, study.backends, where)
     for name in study.defaults.variants:
         _among("defaults.variants", name, names, where)
     for matrix in study.scales.values():

@@ -15,7 +15,7 @@ import numpy as np
 from seeupo_recipe.algo import ALGORITHM_VERSION
 from seeupo_recipe.records.identity import digest, make_run_id
 from seeupo_recipe.records.run import FAILED, FINISHED, INTERRUPTED, RecordError, RunRecord
-from seeupo_recipe.runs import results_root
+from seeupo_recipe.runs import full_definition, results_root
 from seeupo_recipe.study.cells import definition_key
 
 NOT_RUN = "not run"
@@ -75,9 +75,9 @@ class RecordedRun:
     def run_id(self) -> str:
         return self.record.run_id
 
-    @property
+    @cached_property
     def config(self) -> Mapping[str, Any]:
-        return self.manifest["identity"]["config"]
+        return full_definition(self.manifest["identity"]["config"])
 
     @property
     def seed(self) -> int:

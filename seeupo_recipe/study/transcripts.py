@@ -1,31 +1,4 @@
-"""Transcripts of single episodes: the file format that the report's viewer reads.
-
-A run's folder may hold ``transcripts.jsonl`` beside its record: one JSON object per line, each an episode.
-
-========== ============================ ==========================================================================
-key        type                         meaning
-========== ============================ ==========================================================================
-iteration  int                          Weights that played: 0 before training, n after iteration n. For a rollout
-                                        of training iteration n, n (it was played with the weights of n - 1).
-split      str                          The split of ``eval.jsonl``, or ``rollout`` for an episode trained on.
-task_id    str                          As in ``eval.jsonl``.
-sample     int                          As in ``eval.jsonl``; the session of a rollout.
-score      float or null                Null after an environment failure.
-success    bool or null                 Null after an environment failure.
-stop       str                          ``done``, ``max_turns``, ``context_length`` or ``environment_failure``.
-failure    str or null                  What broke in the environment.
-messages   list                         The whole conversation: objects with ``role`` and ``content`` (str); other
-                                        keys, such as ``tool_calls``, are shown as JSON.
-turns      list                         One object per assistant message, in order: ``advantage`` (float or null),
-                                        the trajectory's A, and ``m`` (float or null), the weight M_{t+1} that
-                                        multiplied this turn's ratio (equation 6). Empty or null values where the
-                                        episode was not trained on, or the method has no M.
-========== ============================ ==========================================================================
-
-Lines are appended in any order; of two lines for the same (iteration, split, task_id, sample) the later one
-counts. A torn last line is ignored. What is worth recording: the same few tasks before training (the run of
-the untrained policy) and after it, and the rollouts of a few tasks of the first and last iterations.
-"""
+"""Reads the transcripts of a run for the report's viewer; the format stands in ``records/transcripts.py``."""
 
 from __future__ import annotations
 
@@ -35,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seeupo_recipe.records.run import RecordError
+from seeupo_recipe.records.run import TRANSCRIPTS, RecordError
 
-FILE = "transcripts.jsonl"
-ROLLOUT = "rollout"
 LONGEST_MESSAGE = 4000
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """One episode; the attributes are the keys of the module's table."""
+    """One episode; the attributes are the keys of a line."""
 
     iteration: int
     split: str
@@ -79,7 +50,7 @@ def read_transcripts(folder: Path) -> list[Transcript]:
     Raises:
         RecordError: With the line that does not fit the format.
     """
-    path = folder / FILE
+    path = folder / TRANSCRIPTS
     if not path.exists():
         return []
     found: dict[tuple, Transcript] = {}

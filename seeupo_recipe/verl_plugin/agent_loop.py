@@ -137,7 +137,7 @@ async def _advance(
 def _outputs(trajectory: Trajectory, sampler: _Sampler, filler_id: int) -> list[AgentLoopOutput]:
     """One output per turn; every one carries the trajectory's reward and facts."""
     outcome = trajectory.outcome
-    facts = {**trajectory_facts(trajectory), "messages": trajectory.messages}
+    facts = trajectory_facts(trajectory)
     common = {
         "reward_score": 0.0 if outcome is None else float(outcome.reward),
         "num_turns": len(trajectory.turns),

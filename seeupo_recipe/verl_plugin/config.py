@@ -27,6 +27,7 @@ class PluginOptions:
         whiten_advantages: PPO: whether GAE is whitened over the iteration's sampled tokens.
         drift_limit: Largest mean absolute difference between rollout and trainer log-probabilities.
         drift_action: ``warn`` or ``abort`` if it is passed.
+        critic_pool: PPO: ``shared``, the critic works on the policy's GPUs, or ``own``, on as many others.
     """
 
     method: str | None = None
@@ -37,6 +38,7 @@ class PluginOptions:
     whiten_advantages: bool = True
     drift_limit: float = 0.05
     drift_action: str = "warn"
+    critic_pool: str = "shared"
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in BASELINES:
@@ -45,6 +47,8 @@ class PluginOptions:
             raise ConfigError(f"inner_mini_batches={self.inner_mini_batches}: must be at least 1")
         if self.drift_action not in ("warn", "abort"):
             raise ConfigError(f"drift_action={self.drift_action!r}: choose warn or abort")
+        if self.critic_pool not in ("shared", "own"):
+            raise ConfigError(f"critic_pool={self.critic_pool!r}: choose shared or own")
 
 
 @dataclass(frozen=True)

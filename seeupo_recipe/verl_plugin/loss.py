@@ -11,8 +11,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from seeupo_recipe.algo.loss import pool_loss
 from seeupo_recipe.algo.settings import AlgorithmSettings, SurrogateSettings
-
-WEIGHT_COLUMN = "seeupo_weight"
+from seeupo_recipe.verl_plugin.rows import WEIGHT_COLUMN
 
 
 def seeupo_loss(

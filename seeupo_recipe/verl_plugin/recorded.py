@@ -24,6 +24,7 @@ from seeupo_recipe.agents.facts import Facts, evaluation_rows, training_metrics
 from seeupo_recipe.config import build_config
 from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.records.run import FINISHED, RUNNING, RunRecord, finite
+from seeupo_recipe.records.transcripts import Credit, TranscriptKeeper
 from seeupo_recipe.verl_plugin.agent_loop import RUN_SECTION
 from seeupo_recipe.verl_plugin.dataset import task_item
 from seeupo_recipe.verl_plugin.rows import split_key, to_list
@@ -42,8 +43,8 @@ class Recording:
         self.run_config = build_config(OmegaConf.to_container(section.config, resolve=True))
         self.record = RunRecord(Path(section.record))
         self.benchmark = load_benchmark(self.run_config.benchmark.name, **self.run_config.benchmark.options)
+        self._transcripts = TranscriptKeeper(self.record, self.run_config, self.benchmark)
         self._checkpoint_due = False
-        self._evaluated_until = -1
         super().__init__(config)
 
     # ---- training -------------------------------------------------------------------------------
@@ -66,7 +67,10 @@ class Recording:
     ) -> None:
         """verl's last call of an iteration before it logs: everything is known and nothing saved yet."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        metrics.update(self._trajectory_metrics(batch))
+        facts = self._training_facts(batch)
+        metrics.update(training_metrics(list(facts.values())))
+        credit = Credit(self.current.advantages, self.current.weights)
+        self._transcripts.rollouts(facts, credit, iteration=global_steps)
         self.record.append_metrics(
             global_steps,
             {"time": time.time(), "order": [u.turn + 1 for u in self.current.plan], **finite(metrics)},
@@ -114,16 +118,16 @@ class Recording:
         """Whether a checkpoint outlives its successor: the best one on the validation split so far."""
         return iteration == best_iteration(self.record, self.run_config.benchmark.validation_split)
 
-    def _trajectory_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
-        """Facts of the iteration's trajectories, from their last rows."""
+    def _training_facts(self, batch: KVBatchMeta) -> dict[str, Facts]:
+        """Facts of all trajectories of the iteration by their ids."""
         facts = self._read_facts(batch)
         expected = self.run_config.training.tasks_per_iteration * self.run_config.training.group_size
         if len(facts) != expected:
             raise RuntimeError(f"{len(facts)} of {expected} trajectories came back; the log above says what failed")
-        return training_metrics(facts)
+        return facts
 
-    def _read_facts(self, batch: KVBatchMeta) -> list[Facts]:
-        """The agent loop's facts of every trajectory in ``batch``."""
+    def _read_facts(self, batch: KVBatchMeta) -> dict[str, Facts]:
+        """The agent loop's facts of every trajectory in ``batch`` by its id, from its last row."""
         last: dict[str, tuple[int, str]] = {}
         for key in batch.keys:
             if key.startswith("pad"):
@@ -132,9 +136,9 @@ class Recording:
             last[f"{uid}_{session}"] = max(last.get(f"{uid}_{session}", (-1, "")), (turn, key))
         keys = [key for _, key in last.values()]
         if not keys:
-            return []
+            return {}
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return [extra["trajectory"] for extra in to_list(data["extra_fields"])]
+        return dict(zip(last, (extra["trajectory"] for extra in to_list(data["extra_fields"])), strict=True))
 
     # ---- evaluation -----------------------------------------------------------------------------
 
@@ -151,6 +155,7 @@ class Recording:
         for start in range(0, len(todo), EVALUATION_CHUNK):
             facts = self._play(todo[start : start + EVALUATION_CHUNK], samples)
             fresh = [f for f in facts if (f["task_id"], f["sample"]) not in recorded]
+            self._transcripts.evaluation(fresh, iteration=iteration, split=split)
             self.record.append_evaluations(evaluation_rows(fresh, self.benchmark, iteration=iteration, split=split))
 
     def _play(self, tasks: list[str], samples: int) -> list[Facts]:
@@ -171,7 +176,7 @@ class Recording:
         tq.kv_batch_put(keys=list(columns["uid"]), partition_id="val", tags=tags)
         self.agent_loop_manager.generate_sequences(batch)
         result, _ = self.replay_buffer.sample(self.global_steps, partition_id="val", batch_size=len(tasks))
-        facts = self._read_facts(result)
+        facts = list(self._read_facts(result).values())
         if len(facts) != len(tasks) * samples:
             raise RuntimeError(
                 f"{len(facts)} of {len(tasks) * samples} evaluation episodes came back; the log above says what failed"

@@ -18,6 +18,13 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from seeupo_recipe.agents.segments import turn_segments
 
+# What a model reads of a row. Everything else (messages, facts, task columns) is made of Python objects, whose
+# way through TransferQueue and the micro-batches costs more than a small model's arithmetic.
+MODEL_COLUMNS = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
+WEIGHT_COLUMN = "seeupo_weight"
+POLICY_LOSS_COLUMNS = ("old_log_probs", "ref_log_prob", "advantages", WEIGHT_COLUMN)
+VALUE_LOSS_COLUMNS = ("values", "returns")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -75,6 +82,13 @@ def padding_only(batch: KVBatchMeta, size: int, eos_token_id: int) -> KVBatchMet
     template = batch.select_keys(batch.keys[:1])
     padded = pad_to_multiple(template, size + 1, eos_token_id)
     return padded.select_keys(padded.keys[1:])
+
+
+def narrowed(batch: KVBatchMeta, columns: Iterable[str]) -> KVBatchMeta:
+    """``batch`` as a request for those of ``columns`` that its rows have."""
+    request = batch.select_keys(batch.keys)
+    request.fields = list(columns)
+    return request
 
 
 def join(batches: Iterable[KVBatchMeta], like: KVBatchMeta) -> KVBatchMeta:

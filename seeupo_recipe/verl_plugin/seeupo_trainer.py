@@ -60,6 +60,7 @@ class SeeUPOTrainer(TurnRowsTrainer):
                 current.updater,
                 self.plugin.settings,
                 inner_epochs=self.plugin.inner_epochs,
+                used_weights=current.weights,
             )
         self._log_worker(metrics)
         metrics.update(diagnostics)

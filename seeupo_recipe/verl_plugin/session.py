@@ -38,6 +38,7 @@ def run_cell(run: Run) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
+    from seeupo_recipe.verl_plugin.prestart import PrestartedRunner
     from seeupo_recipe.verl_plugin.task_runner import CellRunner
     from seeupo_recipe.verl_plugin.translate import verl_config
 
@@ -48,7 +49,8 @@ def run_cell(run: Run) -> None:
     (run.outputs / "verl_config.yaml").write_text(OmegaConf.to_yaml(config))
     with run.record.locked():
         try:
-            run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(CellRunner))
+            runner = ray.remote(num_cpus=1)(CellRunner)
+            run_ppo(config, task_runner_class=PrestartedRunner(runner) if config.trainer.device == "cpu" else runner)
         except KeyboardInterrupt:
             run.record.set_status(INTERRUPTED)
             raise

@@ -18,7 +18,13 @@ from seeupo_recipe.strict import ConfigError, unknown_key_message
 
 UNCLIPPED = 1e6
 # Keys that verl reads although its YAML files do not list them, and trees with free keys.
-EXTRA_KEYS = ("critic.ppo_infer_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu")
+EXTRA_KEYS = (
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+    "critic.ppo_infer_max_token_len_per_gpu",
+    "critic.ppo_max_token_len_per_gpu",
+)
+# Keys of the plugin's section that a recipe sets in its ``verl`` tree: where things run, not what is computed.
+PLUGIN_KEYS = ("seeupo.critic_pool", "seeupo.drift_action", "seeupo.drift_limit")
 FREE_TREES = (
     "actor_rollout_ref.model.override_config",
     "critic.model.override_config",
@@ -38,7 +44,9 @@ def verl_config(run: Run) -> DictConfig:
     """
     stock = stock_config()
     config = run.config
-    known = set(_dotted(OmegaConf.to_container(stock, resolve=False)))
+    known = {*_dotted(OmegaConf.to_container(stock, resolve=False)), *PLUGIN_KEYS}
+    with open_dict(stock):
+        stock.seeupo = _seeupo_section(config)
     values = {**_derived(run), **flatten(config.verl)}
     for key, value in values.items():
         free = key.startswith(tuple(f"{tree}." for tree in FREE_TREES)) or key in FREE_TREES or key in EXTRA_KEYS
@@ -46,7 +54,6 @@ def verl_config(run: Run) -> DictConfig:
             raise ConfigError(unknown_key_message(key, known, "the verl section"))
         OmegaConf.update(stock, key, value, force_add=True)
     with open_dict(stock):
-        stock.seeupo = _seeupo_section(config)
         stock.seeupo_run = {"run_id": run.run_id, "record": str(run.record.folder), "config": config.as_dict()}
         stock.data.seeupo_run = config.as_dict()
     return stock
@@ -75,6 +82,11 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def longest_row(config: RunConfig) -> int:
+    """Tokens of the longest turn row, which a micro-batch must be able to hold (release: its token budget)."""
+    return config.benchmark.max_prompt_tokens + config.benchmark.max_new_tokens
+
+
 def _dotted(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
     names = []
     for key, value in tree.items():
@@ -101,6 +113,7 @@ def _derived(run: Run) -> dict[str, Any]:
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.path": model,
+        f"{actor}.optim.optimizer": {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer],
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.weight_decay": training.weight_decay,
         f"{actor}.optim.betas": [training.beta1, training.beta2],
@@ -116,13 +129,15 @@ def _derived(run: Run) -> dict[str, Any]:
         f"{actor}.loss_agg_mode": "seq-mean-token-mean",
         f"{actor}.ppo_epochs": config.algorithm.inner_epochs,
         f"{actor}.ppo_mini_batch_size": training.tasks_per_iteration,
+        f"{actor}.ppo_max_token_len_per_gpu": longest_row(config),
         f"{actor}.fsdp_config.seed": config.seed,
         f"{rollout}.n": training.group_size,
         f"{rollout}.temperature": training.temperature,
         f"{rollout}.calculate_log_probs": True,
-        f"{rollout}.max_model_len": bounds.max_prompt_tokens + bounds.max_new_tokens,
+        f"{rollout}.max_model_len": longest_row(config),
         f"{rollout}.seed": config.seed,
         f"{rollout}.agent.default_agent_loop": "seeupo_turns",
+        f"{rollout}.agent.agent_loop_manager_class": "seeupo_recipe.verl_plugin.agent_worker.TurnLoopManager",
         f"{rollout}.agent.agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
         f"{rollout}.val_kwargs.temperature": config.evaluation.temperature,
         f"{rollout}.val_kwargs.top_p": config.evaluation.top_p,
@@ -174,6 +189,8 @@ def _critic_keys(config: RunConfig, policy_path: str) -> dict[str, Any]:
         "critic.loss_agg_mode": "seq-mean-token-mean",
         "critic.ppo_epochs": config.algorithm.inner_epochs,
         "critic.ppo_mini_batch_size": config.training.tasks_per_iteration,
+        "critic.ppo_max_token_len_per_gpu": longest_row(config),
+        "critic.ppo_infer_max_token_len_per_gpu": longest_row(config),
         "algorithm.gamma": critic.gamma,
         "algorithm.lam": critic.lam,
     }

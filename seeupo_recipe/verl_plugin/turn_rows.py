@@ -27,10 +27,19 @@ from seeupo_recipe.algo.sequential import JOINT, PoolUpdate
 from seeupo_recipe.verl_plugin import assert_ready
 from seeupo_recipe.verl_plugin.config import read_config
 from seeupo_recipe.verl_plugin.gae import write_gae
-from seeupo_recipe.verl_plugin.rows import Row, join, nested, read_rows
+from seeupo_recipe.verl_plugin.rows import (
+    MODEL_COLUMNS,
+    VALUE_LOSS_COLUMNS,
+    Row,
+    join,
+    narrowed,
+    nested,
+    read_rows,
+)
 from seeupo_recipe.verl_plugin.updater import PoolUpdater, mean_of, put, scalars, spread, step_request
 
 POLL_SECONDS = 0.02
+CRITIC_POOL = "critic_pool"
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +55,7 @@ class Iteration:
         tokens: Tokens of all rows and their padding.
         rewards: Terminal reward of each trajectory id.
         advantages: Advantage of each trajectory id (critic-free methods).
+        weights: M of each (trajectory id, turn) (SeeUPO).
     """
 
     rows: list[Row]
@@ -54,6 +64,7 @@ class Iteration:
     tokens: int
     rewards: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, float] = field(default_factory=dict)
+    weights: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 @register_trainer("turn_rows")
@@ -85,6 +96,14 @@ class TurnRowsTrainer(PPOTrainerSync):
         actor, critic = worker_classes(self.config.trainer.device)
         for role in self.role_worker_mapping:
             self.role_worker_mapping[role] = ray.remote(critic if role == Role.Critic else actor)
+        if self.use_critic and self.plugin.options.critic_pool == "own":
+            self._give_critic_a_pool()
+
+    def _give_critic_a_pool(self) -> None:
+        """As many GPUs as the policy has, so that pools padded to the policy's ranks fit the critic's too."""
+        trainer = self.config.trainer
+        self.mapping[Role.Critic] = CRITIC_POOL
+        self.resource_pool_manager.resource_pool_spec[CRITIC_POOL] = [trainer.n_gpus_per_node] * trainer.nnodes
 
     # ---- rows and pools -------------------------------------------------------------------------
 
@@ -97,7 +116,9 @@ class TurnRowsTrainer(PPOTrainerSync):
         sampled = [row for row in rows if row.sampled]
         plan = self._plan(sampled)
         parts = [part for update in plan for part in update.parts]
-        updater = PoolUpdater(batch, parts, self.actor_rollout_wg, self.config, self.tokenizer.eos_token_id)
+        updater = PoolUpdater(
+            batch, parts, self.actor_rollout_wg, self.config, self.tokenizer.eos_token_id, self._columns
+        )
         batches = list(updater.batches)
         if silent:
             batches.append(updater.padded(batch.select_keys(sorted(silent))))
@@ -117,7 +138,7 @@ class TurnRowsTrainer(PPOTrainerSync):
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass, then the distance between the rollout's log-probabilities and the trainer's."""
-        batch = super()._compute_old_log_prob(batch, metrics)
+        batch = super()._compute_old_log_prob(narrowed(batch, self._columns), metrics)
         options = self.plugin.options
         metrics["update/rollout_drift"] = drift = rollout_drift([row.key for row in self.current.rows])
         if drift > options.drift_limit:
@@ -130,6 +151,16 @@ class TurnRowsTrainer(PPOTrainerSync):
                 raise RuntimeError(message)
             logger.warning(message)
         return batch
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        return super()._compute_ref_log_prob(narrowed(batch, self._columns), metrics)
+
+    def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        return super()._compute_values(narrowed(batch, self._columns), metrics)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return MODEL_COLUMNS if self.processor is None else (*MODEL_COLUMNS, "multi_modal_inputs")
 
     # ---- advantages -----------------------------------------------------------------------------
 
@@ -191,11 +222,12 @@ class TurnRowsTrainer(PPOTrainerSync):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """The critic takes the same parts as the policy."""
         temperature = self.config.actor_rollout_ref.rollout.temperature
+        columns = (*self._columns, *VALUE_LOSS_COLUMNS)
         results = []
         for _ in range(self.plugin.inner_epochs):
             for part in self.current.updater.batches:
                 denominator = sum(not tag.get("is_padding", False) for tag in part.tags)
-                request = step_request(part, denominator=denominator, temperature=temperature)
+                request = step_request(part, columns=columns, denominator=denominator, temperature=temperature)
                 results.append(scalars(self.critic_wg.train_mini_batch(request).get()["metrics"]))
         metrics.update({f"critic/{key}": value for key, value in mean_of(results).items()})
         metrics["update/critic_steps"] = len(results)

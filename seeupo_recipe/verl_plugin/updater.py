@@ -16,8 +16,15 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 from verl.workers.utils.padding import response_from_nested
 
 from seeupo_recipe.algo.ratio import sequence_log_ratio
-from seeupo_recipe.verl_plugin.loss import WEIGHT_COLUMN
-from seeupo_recipe.verl_plugin.rows import Row, join, pad_to_multiple, padding_only
+from seeupo_recipe.verl_plugin.rows import (
+    POLICY_LOSS_COLUMNS,
+    WEIGHT_COLUMN,
+    Row,
+    join,
+    narrowed,
+    pad_to_multiple,
+    padding_only,
+)
 
 Part = tuple[Row, ...]
 
@@ -38,16 +45,24 @@ class PoolUpdater:
         workers: verl's actor worker group.
         config: verl's config.
         eos_token_id: Filler of padding rows.
+        columns: What the model reads of a row.
     """
 
     def __init__(
-        self, batch: KVBatchMeta, parts: Sequence[Part], workers: Any, config: DictConfig, eos_token_id: int
+        self,
+        batch: KVBatchMeta,
+        parts: Sequence[Part],
+        workers: Any,
+        config: DictConfig,
+        eos_token_id: int,
+        columns: Sequence[str],
     ) -> None:
         self._workers = workers
         self._actor = config.actor_rollout_ref.actor
         self._temperature = config.actor_rollout_ref.rollout.temperature
         self.ranks = data_parallel_size(workers)
         self._eos_token_id = eos_token_id
+        self._columns = tuple(columns)
         self._batches = {self._name(part): self._prepare(batch, part) for part in parts}
         self.results: list[dict[str, float]] = []
         self.forwarded = self.backwarded = 0
@@ -87,6 +102,7 @@ class PoolUpdater:
             put(batch, **{WEIGHT_COLUMN: torch.tensor([weight.get(key, 0.0) for key in batch.keys])})
         request = step_request(
             batch,
+            columns=(*self._columns, *POLICY_LOSS_COLUMNS),
             denominator=denominator,
             temperature=self._temperature,
             calculate_entropy=bool(self._actor.calculate_entropy or self._actor.entropy_coeff),
@@ -133,7 +149,7 @@ class PoolUpdater:
     def _present_log_probs(self, rows: Sequence[Row]) -> tuple[TensorDict, list[str]]:
         wanted = {row.key for row in rows}
         parts = [batch for batch in self._batches.values() if wanted & set(batch.keys)]
-        request = self._only(join(parts, parts[0]), wanted)
+        request = narrowed(self._only(join(parts, parts[0]), wanted), self._columns)
         request.extra_info = {
             "calculate_entropy": False,
             "compute_loss": False,
@@ -187,10 +203,15 @@ def spread(batch: KVBatchMeta, ranks: int) -> KVBatchMeta:
 
 
 def step_request(
-    batch: KVBatchMeta, *, denominator: float, temperature: float, calculate_entropy: bool = False
+    batch: KVBatchMeta,
+    *,
+    columns: Sequence[str],
+    denominator: float,
+    temperature: float,
+    calculate_entropy: bool = False,
 ) -> KVBatchMeta:
     """``batch`` as one mini-batch of a worker's ``train_mini_batch``."""
-    request = batch.select_keys(batch.keys)
+    request = narrowed(batch, columns)
     request.extra_info = {
         "calculate_entropy": calculate_entropy,
         "global_batch_size": denominator,

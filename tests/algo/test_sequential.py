@@ -287,6 +287,30 @@ def test_m_telescopes(seed):
         assert correction.weights([name], 0).item() == pytest.approx(value * math.exp(total), rel=1e-5, abs=1e-12)
 
 
+@pytest.mark.parametrize("choices", [{}, {"order": "joint", "correction": "off"}, {"correction": "pool_centred"}])
+def test_recorded_weights_are_those_of_the_steps_and_change_nothing(choices):
+    rows, advantages = sample_rows(5)
+    settings_ = AlgorithmSettings(**choices)
+
+    def update(**options):
+        policy = TabularPolicy(4, shared=True, seed=9, rate=0.5, surrogate=SurrogateSettings(), settings=settings_)
+        policy.begin(rows)
+        used, original = {}, policy.step
+
+        def step(pool, weights, **kw):
+            used.update(zip([(r.trajectory, r.turn) for r in pool], weights.tolist(), strict=True))
+            return original(pool, weights, **kw)
+
+        policy.step = step
+        sequential_update(plan_updates(rows, settings_, seed=0, iteration=1), advantages, policy, settings_, **options)
+        return policy.logits, used
+
+    recorded = {}
+    plain, with_record = update(), update(used_weights=recorded)
+    assert recorded == with_record[1] and len(recorded) == len(rows)
+    assert all(torch.equal(a, b) for a, b in zip(plain[0], with_record[0], strict=True))
+
+
 def test_f13_without_learning_ratio_is_one_and_m_is_a():
     rows, advantages = sample_rows(11)
     policy = TabularPolicy(

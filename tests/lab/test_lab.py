@@ -7,10 +7,11 @@ import torch
 from seeupo_recipe.compose import compose_config
 from seeupo_recipe.envs.base import EpisodeKey
 from seeupo_recipe.lab.session import CellsFailed, run_cell, run_cells
-from seeupo_recipe.lab.trainer import LabTrainer
+from seeupo_recipe.lab.trainer import LabTrainer, trajectory_id, turn_rows
 from seeupo_recipe.models.sampling import SamplingParams
 from seeupo_recipe.records.run import FAILED
 from seeupo_recipe.runs import open_run
+from seeupo_recipe.study.transcripts import read_transcripts
 
 METHODS = [
     ["algorithm=seeupo"],
@@ -20,6 +21,7 @@ METHODS = [
     ["algorithm=rloo"],
     ["algorithm=reinforce_pp", "algorithm.steps_per_iteration=3"],
     ["algorithm=ppo", "algorithm.critic.learning_rate=0.003"],
+    ["algorithm=ppo", "algorithm.critic.learning_rate=0.003", "algorithm.critic.level=turn"],
 ]
 
 
@@ -36,6 +38,28 @@ def test_every_method_learns_the_two_turn_problem(overrides, two_turn_config):
     assert np.mean(returns[:3]) < 0.4
     assert np.mean(returns[-5:]) > 0.85
     assert np.mean([row["score"] for row in run.record.evaluations()]) > 0.85
+
+
+def test_a_turn_level_critic_estimates_by_turns(two_turn_config):
+    """Against the recursion over turns, written out."""
+    overrides = ["algorithm=ppo", "algorithm.critic.level=turn", "algorithm.critic.whiten=false"]
+    discounts = ["algorithm.critic.gamma=0.9", "algorithm.critic.lam=0.8"]
+    trainer = LabTrainer(open_run(two_turn_config("training.iterations=1", *overrides, *discounts)))
+    keys = [EpisodeKey(0, 1, f"train-{task}", session) for task in range(4) for session in range(4)]
+    played = trainer.rollout(keys, SamplingParams())
+    rows = [row for t in played for row in turn_rows(t)]
+    place = {trajectory_id(t): i for i, t in enumerate(played)}
+    rewards = torch.tensor([t.outcome.reward for t in played])
+    before = trainer.critic.values(rows)[0][:, 0].tolist()
+    weights, _ = trainer._baseline_weights(rows, rewards, torch.zeros(len(played)), place)
+    values = {(row.trajectory, row.turn): v for row, v in zip(rows, before, strict=True)}
+    assert len(rows) > len(played)
+    for row, weight in zip(rows, weights.tolist(), strict=True):
+        reward = rewards[place[row.trajectory]].item()
+        here, following = values[row.trajectory, row.turn], values.get((row.trajectory, row.turn + 1))
+        later = 0.9 * following + 0.9 * 0.8 * (reward - following) if following is not None else reward
+        expected = later - here
+        assert weight == pytest.approx(expected, abs=1e-5)
 
 
 def lines(run):
@@ -73,8 +97,38 @@ def test_f19_reruns_and_resumed_runs_are_bit_identical(algorithm, two_turn_confi
     assert again.record.finished
     assert lines(again) == lines(whole)
     assert again.record.evaluations() == whole.record.evaluations()
+    assert read_transcripts(again.record.folder) == read_transcripts(whole.record.folder)
     moved = [json.loads(x) for x in (again.record.folder / "superseded.jsonl").read_text().splitlines()]
     assert [m["iteration"] for m in moved if m["file"] == "metrics.jsonl"] == [5, 6]
+
+
+@pytest.mark.parametrize("algorithm", ["seeupo", "rloo", "ppo", "base"])
+def test_transcripts_hold_both_ends_of_training_with_what_the_update_used(algorithm, two_turn_config):
+    torch.set_num_threads(1)
+    iterations = 0 if algorithm == "base" else 4
+    run = open_run(two_turn_config(f"algorithm={algorithm}", f"training.iterations={iterations}", "evaluation.every=2"))
+    run_cell(run)
+    found = read_transcripts(run.record.folder)
+    ends = {split: sorted({t.iteration for t in found if t.split == split}) for split in {t.split for t in found}}
+    assert ends == ({"test": [0]} if algorithm == "base" else {"rollout": [1, 4], "validation": [2, 4], "test": [4]})
+    scores = {(r["split"], r["iteration"], r["task_id"], r["sample"]): r["score"] for r in run.record.evaluations()}
+    for t in found:
+        said = [m["content"] for m in t.messages if m["role"] == "assistant"]
+        assert t.messages[0]["role"] == "user" and len(said) in (1, 2)
+        assert t.split == "rollout" or scores[t.split, t.iteration, t.task_id, t.sample] == t.score
+    rollouts = [t for t in found if t.split == "rollout"]
+    turns = [turn for t in rollouts for turn in t.turns]
+    if algorithm in ("ppo", "base"):
+        assert turns == []
+        return
+    assert all(len({turn["advantage"] for turn in t.turns}) == 1 for t in rollouts)
+    assert any(turn["advantage"] for turn in turns)
+    if algorithm == "rloo":
+        assert all(turn["m"] is None for turn in turns)
+        return
+    last = [t.turns[-1] for t in rollouts if len(t.turns) == 2]
+    assert all(turn["m"] == turn["advantage"] for turn in last), "reverse order: the last turn goes first"
+    assert any(t.turns[0]["m"] != t.turns[0]["advantage"] for t in rollouts if len(t.turns) == 2)
 
 
 def test_cells_run_in_parallel_and_a_failed_one_stops_no_other(tmp_path, monkeypatch):

@@ -134,10 +134,12 @@ def test_wrong_seeds(text):
 def test_the_untrained_policy_takes_no_training_overrides():
     selection = Selection(overrides=("training.iterations=7", "training.learning_rate=0.5", "evaluation.every=0"))
     base, grpo = selected_cells(
-        load_study("table2"), Selection(variants=("base", "grpo-one"), overrides=selection.overrides)
+        load_study("table2"),
+        Selection(variants=("base", "grpo-one"), benchmarks=("vaulthop",), overrides=selection.overrides),
     )
     assert base.config.training.iterations == 0 and grpo.config.training.iterations == 7
-    (plain,) = selected_cells(load_study("table2"), Selection(variants=("base",), overrides=("evaluation.every=0",)))
+    alone = Selection(variants=("base",), benchmarks=("vaulthop",), overrides=("evaluation.every=0",))
+    (plain,) = selected_cells(load_study("table2"), alone)
     assert base.key == plain.key
 
 

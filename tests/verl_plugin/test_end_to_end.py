@@ -2,11 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from seeupo_recipe.export import main as export
+from seeupo_recipe.models.tiny import load_model
 from seeupo_recipe.records.run import RunRecord
+from seeupo_recipe.runs import ROOT
+from seeupo_recipe.study.transcripts import read_transcripts
 
 SHORT = ["benchmark.test_split=validation", "evaluation.samples_per_task=2", "training.iterations=2"]
 
@@ -63,6 +69,46 @@ def test_an_iteration_of_verl_equals_the_labs(through_verl, through_lab):
     for key, value in lab.items():
         if key.startswith(("train/", "turn", "update/", "tokens/")):
             assert verl[key] == pytest.approx(value, rel=2e-4, abs=1e-6), key
+
+
+def test_transcripts_of_the_first_iteration_equal_the_labs(through_verl, through_lab):
+    verl, lab = (
+        [t for t in read_transcripts(record.folder) if (t.split, t.iteration) == ("rollout", 1)]
+        for record in (through_verl, through_lab)
+    )
+    assert len(verl) == len(lab) == 4
+    for mine, theirs in zip(verl, lab, strict=True):
+        assert replace(mine, turns=()) == replace(theirs, turns=())
+        assert len(mine.turns) > 0
+        for one, other in zip(mine.turns, theirs.turns, strict=True):
+            assert one == pytest.approx(other, rel=2e-4, abs=1e-6)
+
+
+def test_transcripts_of_a_run_are_small_and_hold_the_end_of_training(through_verl):
+    found = read_transcripts(through_verl.folder)
+    assert {(t.split, t.iteration) for t in found} == {("rollout", 1), ("rollout", 2), ("validation", 2)}
+    assert (through_verl.folder / "transcripts.jsonl").stat().st_size < 60_000
+
+
+def test_an_exported_verl_run_is_near_the_labs_and_far_from_the_initial_policy(
+    through_verl, through_lab, tmp_path, monkeypatch
+):
+    """Two AdamW steps move a weight by at most twice the learning rate; both backends take the same ones."""
+    policies = {}
+    for name, record in (("verl", through_verl), ("lab", through_lab)):
+        folder = record.folder.parents[3]
+        monkeypatch.setenv("SEEUPO_RESULTS", str(folder / "results"))
+        monkeypatch.setenv("SEEUPO_OUTPUTS", str(folder / "outputs"))
+        assert export([record.run_id, "--out", str(tmp_path / name)]) == 0
+        policies[name], _ = load_model(tmp_path / name)
+    initial, _ = load_model(ROOT / "results/mini/warm_start/tiny-qwen3/vaulthop")
+
+    def weights(model):
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    apart = (weights(policies["verl"]) - weights(policies["lab"])).abs().mean()
+    moved = (weights(policies["verl"]) - weights(initial)).abs().mean()
+    assert apart < 1e-3 * moved and moved > 1e-4
 
 
 def test_evaluation_outcomes_repeat_across_backends(through_verl, through_lab):

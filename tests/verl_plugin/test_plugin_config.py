@@ -39,6 +39,7 @@ def test_a_stock_config_without_a_section_is_the_papers_algorithm(stock):
         ({"ordr": "natural"}, "unknown key 'ordr' in the seeupo section; did you mean 'order'"),
         ({"profile": "as_relesed"}, "choose one of as_paper"),
         ({"drift_action": "stop"}, "choose warn or abort"),
+        ({"critic_pool": "private"}, "choose shared or own"),
         ({"inner_mini_batches": 0}, "must be at least 1"),
         ({"step_empty_pools": True}, "needs seeupo.horizon"),
         ({"method": "grop"}, "choose one of grpo"),
@@ -118,6 +119,31 @@ def test_a_misspelt_verl_key_stops_the_start_with_the_nearest_name(translate):
         translate("verl.actor_rollout_ref.rollout.max_num_sqs=4")
     changed = translate("verl.actor_rollout_ref.rollout.max_num_seqs=4")
     assert changed.actor_rollout_ref.rollout.max_num_seqs == 4
+
+
+def test_a_recipe_sets_where_things_run_but_not_what_the_run_config_says(translate):
+    config = translate("algorithm=ppo", "verl.seeupo.critic_pool=own", "verl.seeupo.drift_limit=0.2")
+    plugin = read_config(config)
+    assert plugin.options.critic_pool == "own" and plugin.options.drift_limit == 0.2
+    assert plugin.options.method == "ppo"
+    with pytest.raises(ConfigError, match=r"unknown key 'seeupo.critic_pol'.*did you mean 'seeupo.critic_pool'"):
+        translate("verl.seeupo.critic_pol=own")
+    with pytest.raises(ConfigError, match="unknown key 'seeupo.order'"):
+        translate("verl.seeupo.order=natural")
+
+
+def test_without_a_budget_of_its_own_a_micro_batch_holds_the_longest_row(translate):
+    """verl stops in the middle of an iteration if a row is longer than the budget of a micro-batch."""
+    given = translate("algorithm=ppo")
+    assert given.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == given.critic.ppo_max_token_len_per_gpu == 1024
+    drop = ["~verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "~verl.critic.ppo_max_token_len_per_gpu"]
+    drop.append("~verl.critic.ppo_infer_max_token_len_per_gpu")
+    config = translate("algorithm=ppo", "benchmark.max_prompt_tokens=100", "benchmark.max_new_tokens=7", *drop)
+    assert config.actor_rollout_ref.rollout.max_model_len == 107
+    assert config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 107
+    assert config.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu == 107
+    assert config.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu == 107
+    assert config.critic.ppo_max_token_len_per_gpu == config.critic.ppo_infer_max_token_len_per_gpu == 107
 
 
 def test_flatten_keeps_empty_trees_as_values():

@@ -6,14 +6,19 @@ from typing import Any
 from unittest import mock
 
 from verl.utils.distributed import initialize_global_process_group_ray
+from verl.utils.torch_functional import logprobs_from_logits_naive
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 from verl.workers.engine_workers import TrainingWorker
 
-from seeupo_recipe.verl_plugin.worker import PoolActorWorker, PoolTrainingWorker
+from seeupo_recipe.verl_plugin.worker import PoolActorWorker, PoolTrainingWorker, ReferenceWorker
 
 _offload_policy = transformer_impl.CPUOffloadPolicy
+
+
+def _log_probs(logits: Any, labels: Any, inplace_backward: bool = True) -> Any:
+    return logprobs_from_logits_naive(logits, labels)
 
 
 class _NoPinnedMemory:
@@ -28,7 +33,15 @@ class _NoPinnedMemory:
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CPULanguageModelEngine(_NoPinnedMemory, FSDPEngineWithLMHead):
-    """Policy and reference model."""
+    """Policy and reference model.
+
+    Without flash-attention verl takes the log-probabilities of packed logits in a loop over tokens, which
+    costs a tiny model more than its own forward pass.
+    """
+
+    def prepare_model_outputs(self, *args: Any, **kwargs: Any) -> Any:
+        with mock.patch.object(transformer_impl, "logprobs_from_logits", _log_probs):
+            return super().prepare_model_outputs(*args, **kwargs)
 
 
 @EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")
@@ -61,7 +74,11 @@ class _GlooGroup:
 
 
 class CPUTrainingWorker(_GlooGroup, TrainingWorker):
-    """Critic and reference worker."""
+    """Critic worker."""
+
+
+class CPUReferenceWorker(_GlooGroup, ReferenceWorker):
+    """Reference worker."""
 
 
 class CPUPoolTrainingWorker(_GlooGroup, PoolTrainingWorker):
@@ -72,4 +89,4 @@ class CPUActorWorker(PoolActorWorker):
     """Actor, rollout and reference in one process."""
 
     actor_worker_cls = CPUPoolTrainingWorker
-    ref_worker_cls = CPUTrainingWorker
+    ref_worker_cls = CPUReferenceWorker
