@@ -28,7 +28,10 @@ ADAPTER_VERSION = 1  # raise it when the same actions may score differently
 OFFICIAL_SIZES = {"train": 90, "dev": 57, "test_normal": 168}
 DEMONSTRATOR_NOISE = 0.15
 DEMONSTRATOR_THREADS = 8
-WARM_START = {"width": 96, "layers": 3, "min_steps": 1000, "check_every": 250, "split": "dev"}
+WARM_START = {
+    **{"width": 96, "layers": 3, "batch_size": 32, "split": "dev"},
+    **{"min_steps": 400, "max_steps": 2000, "check_every": 100},
+}
 
 
 class AppWorldBenchmark:
