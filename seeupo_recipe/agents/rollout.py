@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from seeupo_recipe.agents.episode import Limits, Sampled, Trajectory, TurnRequest, play
 from seeupo_recipe.agents.template import ContextTemplate
-from seeupo_recipe.envs.base import Benchmark, EpisodeKey
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey, concurrent_episodes
 from seeupo_recipe.models.sampling import Generation, Request, SamplingParams, sample_batch
 from seeupo_recipe.seeding import stream_seed
 
@@ -34,6 +34,21 @@ def play_batch(
 
     ``select`` makes the policy of a turn the active one, where turns have policies of their own.
     """
+    most = concurrent_episodes(benchmark)
+    batches = [keys[start : start + most] for start in range(0, len(keys), most)]
+    played = [_play_together(benchmark, batch, model, template, limits, params, select) for batch in batches]
+    return [trajectory for batch in played for trajectory in batch]
+
+
+def _play_together(
+    benchmark: Benchmark,
+    keys: Sequence[EpisodeKey],
+    model: PreTrainedModel,
+    template: ContextTemplate,
+    limits: Limits,
+    params: SamplingParams,
+    select: Callable[[int], None] | None,
+) -> list[Trajectory]:
     end_ids = end_token_ids(model)
     episodes = [play(benchmark, key, template, limits, end_ids) for key in keys]
     finished: dict[int, Trajectory] = {}

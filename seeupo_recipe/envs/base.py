@@ -8,6 +8,7 @@ always. Its random numbers come from the :class:`EpisodeKey` alone.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -114,6 +115,14 @@ class Benchmark(Protocol):
     def make(self, key: EpisodeKey) -> Environment: ...
 
 
+def concurrent_episodes(benchmark: Benchmark) -> int:
+    """Most episodes of ``benchmark`` that may be open at the same time in one process.
+
+    A benchmark whose episodes hold a scarce resource sets it as its attribute ``concurrent_episodes``.
+    """
+    return getattr(benchmark, "concurrent_episodes", sys.maxsize)
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """A closed vocabulary, for policies that are trained from nothing.
@@ -132,6 +141,9 @@ class Vocabulary:
 @runtime_checkable
 class TeachableBenchmark(Benchmark, Protocol):
     """A benchmark that a tiny policy can be warm-started on.
+
+    Settings of the warm start that are not the usual ones stand in its attribute ``warm_start`` if it has one
+    (a mapping of fields of :class:`seeupo_recipe.models.warm_start.WarmStartSettings`).
 
     Attributes:
         context_length: Longest conversation in tokens of its vocabulary.

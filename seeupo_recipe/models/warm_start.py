@@ -40,6 +40,7 @@ class WarmStartSettings:
         ceiling: Success rate that must not be passed.
         width: Hidden size of the model.
         layers: Decoder layers of the model.
+        split: Tasks on which the success rate is checked.
     """
 
     seed: int = 0
@@ -52,6 +53,7 @@ class WarmStartSettings:
     ceiling: float = 0.30
     width: int = 64
     layers: int = 2
+    split: str = "validation"
 
 
 class WarmStartError(RuntimeError):
@@ -158,7 +160,7 @@ def _success(
     model: PreTrainedModel, template: ContextTemplate, benchmark: TeachableBenchmark, settings: WarmStartSettings
 ) -> float:
     limits = Limits(benchmark.max_turns, benchmark.context_length - benchmark.max_new_tokens, benchmark.max_new_tokens)
-    keys = [EpisodeKey(settings.seed, 0, task, s) for task in benchmark.task_ids("validation") for s in range(4)]
+    keys = [EpisodeKey(settings.seed, 0, task, s) for task in benchmark.task_ids(settings.split) for s in range(4)]
     trajectories = play_batch(benchmark, keys, model.eval(), template, limits, SamplingParams())
     model.train()
     return sum(t.outcome.success for t in trajectories if t.outcome) / len(trajectories)
@@ -170,6 +172,7 @@ def main() -> None:
 
     from seeupo_recipe.envs.base import load_benchmark
     from seeupo_recipe.models.tiny import ARCHITECTURES
+    from seeupo_recipe.strict import ConfigError
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--model", choices=sorted(ARCHITECTURES), required=True)
@@ -178,8 +181,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    settings = WarmStartSettings(seed=arguments.seed)
-    print(json.dumps(warm_start(arguments.model, load_benchmark(arguments.benchmark), settings, arguments.out)))
+    try:
+        benchmark = load_benchmark(arguments.benchmark)
+    except ConfigError as error:
+        parser.exit(2, f"error: {error}\n")
+    settings = WarmStartSettings(seed=arguments.seed, **getattr(benchmark, "warm_start", {}))
+    print(json.dumps(warm_start(arguments.model, benchmark, settings, arguments.out)))
 
 
 if __name__ == "__main__":

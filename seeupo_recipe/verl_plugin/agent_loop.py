@@ -19,7 +19,7 @@ from seeupo_recipe.agents.facts import trajectory_facts
 from seeupo_recipe.agents.rollout import BLOCKING_THREADS, turn_seed
 from seeupo_recipe.agents.template import ContextTemplate
 from seeupo_recipe.config import RunConfig, build_config
-from seeupo_recipe.envs.base import Benchmark, EpisodeKey, load_benchmark
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey, concurrent_episodes, load_benchmark
 
 RUN_SECTION = "seeupo_run"
 
@@ -32,6 +32,7 @@ class _Shared:
     benchmark: Benchmark
     end_ids: tuple[int, ...]
     threads: ThreadPoolExecutor
+    open_episodes: asyncio.Semaphore
 
 
 _CACHE: dict[str, _Shared] = {}
@@ -44,7 +45,9 @@ def _shared(config: DictConfig, eos_token_id: int) -> _Shared:
         run = build_config(OmegaConf.to_container(section.config, resolve=True))
         benchmark = load_benchmark(run.benchmark.name, **run.benchmark.options)
         end_ids = _end_ids(config.actor_rollout_ref.model.path, eos_token_id)
-        _CACHE[section.run_id] = _Shared(run, benchmark, end_ids, ThreadPoolExecutor(BLOCKING_THREADS))
+        open_episodes = asyncio.Semaphore(concurrent_episodes(benchmark))
+        threads = ThreadPoolExecutor(BLOCKING_THREADS)
+        _CACHE[section.run_id] = _Shared(run, benchmark, end_ids, threads, open_episodes)
     return _CACHE[section.run_id]
 
 
@@ -82,12 +85,11 @@ class TurnAgentLoop(AgentLoopBase):
         episode = play(shared.benchmark, key, template, limits, shared.end_ids)
         sampler = _Sampler(self.server_manager, sampling_params, key, shared.end_ids)
         threads = shared.threads if shared.benchmark.blocking else None
-        answer: Sampled | None = None
-        while True:
-            step = await _advance(episode, answer, threads)
-            if isinstance(step, Trajectory):
-                return _outputs(step, sampler, self.tokenizer.eos_token_id)
-            answer = await sampler(step)
+        async with shared.open_episodes:
+            step = await _advance(episode, None, threads)
+            while not isinstance(step, Trajectory):
+                step = await _advance(episode, await sampler(step), threads)
+        return _outputs(step, sampler, self.tokenizer.eos_token_id)
 
 
 class _Sampler:

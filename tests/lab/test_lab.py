@@ -154,3 +154,26 @@ def test_the_number_of_optimizer_steps_is_what_was_asked_for(two_turn_config):
     assert steps("algorithm=grpo", "algorithm.steps_per_iteration=5") == 5
     assert steps("algorithm=gspo", "algorithm.inner_epochs=3") == 3
     assert steps("algorithm=seeupo", "algorithm.inner_epochs=2", "algorithm.inner_mini_batches=3") == 12
+
+
+def test_no_more_episodes_are_open_than_the_benchmark_allows(two_turn_config):
+    import two_turn
+
+    class Scarce(two_turn.TwoTurn):
+        concurrent_episodes = 3
+        open, most = [], []
+
+        def make(self, key):
+            episode = super().make(key)
+            self.open.append(key)
+            self.most.append(len(self.open))
+            episode.close = lambda: self.open.remove(key)
+            return episode
+
+    trainer = LabTrainer(open_run(two_turn_config()))
+    keys = [EpisodeKey(0, 1, task, 0) for task in trainer.benchmark.task_ids("train")]
+    whole = trainer.rollout(keys, SamplingParams())
+    trainer.benchmark = Scarce()
+    parts = trainer.rollout(keys, SamplingParams())
+    assert max(Scarce.most) == 3 and not Scarce.open
+    assert [(t.key, t.messages) for t in parts] == [(t.key, t.messages) for t in whole]

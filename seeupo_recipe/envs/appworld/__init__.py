@@ -6,9 +6,10 @@ of ``.venv-appworld``, made by ``scripts/setup_appworld.py``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seeupo_recipe.envs.base import Benchmark
+if TYPE_CHECKING:  # the worlds' interpreter imports this package, and has no numpy
+    from seeupo_recipe.envs.base import Benchmark
 
 
 def appworld(**options: Any) -> Benchmark:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from seeupo_recipe.envs.base import EpisodeKey, Message, Outcome
+from seeupo_recipe.envs.base import EpisodeKey, Message, Outcome, Vocabulary
+from seeupo_recipe.seeding import stream
+from seeupo_recipe.strict import ConfigError
 
 from . import prompts
 from .actions import Split
@@ -23,10 +26,20 @@ from .worlds import APPWORLD_VERSION, DATA, VENV, WorldSettings
 
 ADAPTER_VERSION = 1  # raise it when the same actions may score differently
 OFFICIAL_SIZES = {"train": 90, "dev": 57, "test_normal": 168}
+DEMONSTRATOR_NOISE = 0.15
+DEMONSTRATOR_THREADS = 8
+WARM_START = {
+    **{"width": 96, "layers": 3, "batch_size": 32, "split": "dev"},
+    **{"min_steps": 400, "max_steps": 2000, "check_every": 100},
+}
 
 
 class AppWorldBenchmark:
-    """Tasks of a data folder; see :class:`seeupo_recipe.envs.base.Benchmark`."""
+    """Tasks of a data folder; see :class:`seeupo_recipe.envs.base.Benchmark`.
+
+    Attributes:
+        concurrent_episodes: Most episodes that may be open at the same time: each holds a world.
+    """
 
     blocking = True
 
@@ -37,6 +50,7 @@ class AppWorldBenchmark:
         self.version = version
         self.max_turns = episodes.max_turns
         self.max_new_tokens = max_new_tokens
+        self.concurrent_episodes = worlds.worlds
         self._worlds = worlds
         self._episodes = episodes
 
@@ -67,25 +81,37 @@ class AppWorldBenchmark:
 
 
 class AppWorldMini(AppWorldBenchmark):
-    """``appworld-mini`` with what a supervised warm start of a tiny policy needs.
+    """``appworld-mini`` with what a supervised warm start needs; see :class:`~.base.TeachableBenchmark`.
 
-    Attributes:
-        pretokenizer: Regular expression whose matches are the tokens (see :mod:`.mini.vocabulary`).
+    The engine takes a tenth of a second per episode, so each task of the split ``warm_start`` is demonstrated
+    once, when the first demonstration is asked for; what is handed out are relabelled copies.
     """
 
-    pretokenizer = PRETOKENIZER
+    context_length = 432
+    warm_start: Mapping[str, int | float | str] = WARM_START
 
-    def vocabulary(self) -> tuple[str, ...]:
-        """See :func:`.mini.vocabulary.vocabulary`."""
-        return vocabulary()
+    def vocabulary(self) -> Vocabulary:
+        """See :mod:`.mini.vocabulary`; messages are written without spaces."""
+        return Vocabulary(vocabulary(), pattern=PRETOKENIZER, joiner="")
 
-    def demonstrate(self, task_id: str, rng: np.random.Generator, noise: float) -> tuple[list[Message], Outcome]:
-        """A noisy demonstration in a real world; see :func:`.mini.demonstrator.demonstrate`."""
+    def demonstrate(self, task_id: str, rng: np.random.Generator) -> list[Message]:
+        """A noisy demonstration of a task of ``warm_start`` with its words and people renamed, drawn from ``rng``."""
+        return relabel(self._demonstrations[int(rng.integers(len(self._demonstrations)))], rng)
+
+    def play_demonstrator(self, task_id: str, rng: np.random.Generator, noise: float) -> tuple[list[Message], Outcome]:
+        """An episode in a real world; see :func:`.mini.demonstrator.demonstrate`."""
         return demonstrate(self.make(EpisodeKey(0, 0, task_id, 0)), rng, noise)
 
-    def relabel(self, messages: Sequence[Message], rng: np.random.Generator) -> list[Message]:
-        """Cheap variety of demonstrations; see :func:`.mini.demonstrator.relabel`."""
-        return relabel(messages, rng)
+    @cached_property
+    def _demonstrations(self) -> list[list[Message]]:
+        """The conversation of one episode per task of ``warm_start``, in the split's order."""
+
+        def play(task_id: str) -> list[Message]:
+            rng = stream("appworld-mini", "demonstration", task_id)
+            return self.play_demonstrator(task_id, rng, DEMONSTRATOR_NOISE)[0]
+
+        with ThreadPoolExecutor(DEMONSTRATOR_THREADS) as threads:
+            return list(threads.map(play, self.task_ids("warm_start")))
 
 
 def official(
@@ -112,7 +138,7 @@ def official(
         worlds: Other fields of :class:`WorldSettings`.
 
     Raises:
-        FileNotFoundError: If the environment or the data is not set up (the message says what to run).
+        ConfigError: If the environment or the data is not set up (the message says what to run).
         ValueError: If the data folder's lists do not have the official sizes.
     """
     settings = WorldSettings(Path(root or DATA / "official").resolve(), **worlds)
@@ -158,14 +184,13 @@ def mini(
         worlds: Other fields of :class:`WorldSettings`.
 
     Raises:
-        FileNotFoundError: If the environment or the data is not set up (the message says what to run).
-        ValueError: If the data folder was built from other task specifications.
+        ConfigError: If the environment or the data is not set up, or was built from other task
+            specifications (the message says what to run).
     """
     settings = WorldSettings(Path(root or DATA / "mini").resolve(), **{"block_seconds": 30.0, **worlds})
     _require_setup(settings.root, "make setup-appworld")
-    built = (settings.root / "content_hash.txt").read_text()
-    if built != mini_tasks.content_hash():
-        raise ValueError(f"{settings.root} was built from other task specifications: run `make setup-appworld` again")
+    if (settings.root / "content_hash.txt").read_text() != mini_tasks.content_hash():
+        raise ConfigError(f"{settings.root} was built from other task specifications: run `make setup-appworld` again")
     episodes = EpisodeSettings(
         max_turns=max_turns,
         observation_tokens=observation_tokens,
@@ -177,7 +202,12 @@ def mini(
         execute_seconds=_execute_seconds(settings),
         retries=retries,
     )
-    return AppWorldMini("appworld-mini", _version(built), settings, episodes, max_new_tokens)
+    return AppWorldMini("appworld-mini", mini_version(), settings, episodes, max_new_tokens)
+
+
+def mini_version() -> str:
+    """Version of ``appworld-mini``, known without its set-up."""
+    return _version(mini_tasks.content_hash())
 
 
 def _execute_seconds(settings: WorldSettings) -> float:
@@ -201,7 +231,7 @@ def _version(digest: str) -> str:
 def _require_setup(root: Path, command: str) -> None:
     for path in (VENV / "bin" / "python", root / "data" / "datasets"):
         if not path.exists():
-            raise FileNotFoundError(f"AppWorld is not set up ({path} is missing): run `{command}`")
+            raise ConfigError(f"AppWorld is not set up ({path} is missing): run `{command}`")
 
 
 def _four_characters(text: str) -> list[str]:

@@ -2,13 +2,17 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from seeupo_recipe.envs.appworld import benchmark, worlds
 from seeupo_recipe.envs.appworld.benchmark import OFFICIAL_SIZES
 from seeupo_recipe.envs.appworld.mini import tasks
+from seeupo_recipe.envs.appworld.mini.families import WORDS
 from seeupo_recipe.envs.appworld.prompts import react_observation, react_prompt
-from seeupo_recipe.envs.base import Benchmark, EpisodeKey, load_benchmark
+from seeupo_recipe.envs.base import Benchmark, EpisodeKey, TeachableBenchmark, load_benchmark
+from seeupo_recipe.models.tiny import build_tokenizer
+from seeupo_recipe.strict import ConfigError
 
 PROJECT = Path(__file__).parents[3]
 
@@ -88,27 +92,57 @@ def test_wrong_list_sizes_are_refused(installed, tmp_path):
 @pytest.mark.parametrize("name", ["appworld", "appworld-mini"])
 def test_without_set_up_the_error_says_what_to_run(name, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "VENV", tmp_path / "no venv")
-    with pytest.raises(FileNotFoundError, match="make setup-appworld"):
+    with pytest.raises(ConfigError, match="make setup-appworld"):
         load_benchmark(name)
 
 
 def test_missing_data_is_told_from_a_missing_environment(installed, tmp_path):
-    with pytest.raises(FileNotFoundError, match="DATA=official"):
+    with pytest.raises(ConfigError, match="DATA=official"):
         load_benchmark("appworld", root=tmp_path)
 
 
 def test_mini(installed, mini_root):
     bench = load_benchmark("appworld-mini", root=mini_root)
-    assert isinstance(bench, Benchmark)
+    assert isinstance(bench, TeachableBenchmark)
+    assert bench.version == benchmark.mini_version()
     assert bench.version.endswith(tasks.content_hash())
     assert bench.task_ids("train")[0] == "tr000_1"
     with pytest.raises(ValueError, match="no split 'test'; known: train"):
         bench.task_ids("test")
 
 
+def test_demonstrations_are_played_once_and_handed_out_relabelled(installed, mini_root, monkeypatch):
+    write_lists(mini_root.parent / "more", {"warm_start": 6})
+    (mini_root.parent / "more" / "content_hash.txt").write_text(tasks.content_hash())
+    bench = load_benchmark("appworld-mini", root=mini_root.parent / "more")
+    played = []
+
+    def play(task_id, rng, noise):
+        played.append(task_id)
+        return [{"role": "user", "content": f"What does my note amber say? {task_id}"}], None
+
+    monkeypatch.setattr(bench, "play_demonstrator", play)
+    rng = np.random.default_rng(0)
+    texts = {bench.demonstrate("demonstration-1", rng)[0]["content"] for _ in range(200)}
+    assert sorted(played) == sorted(bench.task_ids("warm_start"))
+    assert {text.split("? ")[1] for text in texts} == set(played)
+    assert len({text.split("?")[0] for text in texts}) == len(WORDS)
+
+
+def test_the_tokenizer_writes_messages_back_without_a_change(installed, mini_root):
+    tokenizer = build_tokenizer(load_benchmark("appworld-mini", root=mini_root).vocabulary())
+    for text in (
+        '```python\n[print(x["id"])for(x)in(apis.phone.show_alarms(access_token=t))]\n```',
+        "1 amber\n2 coral",
+    ):
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.decode(ids) == text.replace(" ", "")
+
+
 def test_mini_data_of_other_specifications_is_refused(installed, mini_root):
     (mini_root / "content_hash.txt").write_text("000000000000")
-    with pytest.raises(ValueError, match="setup-appworld"):
+    with pytest.raises(ConfigError, match="setup-appworld"):
         load_benchmark("appworld-mini", root=mini_root)
 
 

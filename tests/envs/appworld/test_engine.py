@@ -56,7 +56,7 @@ def one_task_per_family(bench, split="dev"):
 
 
 def solution(bench, task_id):
-    messages, outcome = bench.demonstrate(task_id, np.random.default_rng(0), 0.0)
+    messages, outcome = bench.play_demonstrator(task_id, np.random.default_rng(0), 0.0)
     assert outcome.success
     return [python_block(message["content"]) for message in messages if message["role"] == "assistant"]
 
@@ -75,7 +75,7 @@ def test_the_oracle_solves_every_task_in_2_to_6_turns(bench):
     specs = {split: tasks.task_specs(split) for split in ("train", "dev", "test_normal")}
     task_ids = [spec.id for members in specs.values() for spec in members]
     assert task_ids == [task_id for split in specs for task_id in bench.task_ids(split)]
-    played = in_threads(lambda task_id: bench.demonstrate(task_id, np.random.default_rng(0), 0.0), task_ids)
+    played = in_threads(lambda task_id: bench.play_demonstrator(task_id, np.random.default_rng(0), 0.0), task_ids)
     failed = [task_id for task_id, (_, outcome) in zip(task_ids, played, strict=True) if outcome.score != 1.0]
     assert failed == []
     turns = {outcome.info["turns"] for _, outcome in played}
@@ -140,8 +140,8 @@ def test_a_wrong_target_or_answer_fails(bench):
 
 
 def test_noisy_demonstrations_stay_in_the_vocabulary_and_vary(bench):
-    known, task_ids = set(bench.vocabulary()), bench.task_ids("warm_start")[:90]
-    played = in_threads(lambda task_id: bench.demonstrate(task_id, stream(0, task_id), 0.3), task_ids)
+    known, task_ids = set(bench.vocabulary().words), bench.task_ids("warm_start")[:90]
+    played = in_threads(lambda task_id: bench.play_demonstrator(task_id, stream(0, task_id), 0.3), task_ids)
     successes = np.mean([outcome.success for _, outcome in played])
     assert 0.15 < successes < 0.7
     unknown = [
@@ -304,7 +304,7 @@ def test_a_task_that_does_not_exist_is_an_environment_failure_and_leaves_a_usabl
     try:
         with pytest.raises(EnvironmentFailure, match="nothing_1"):
             play(one_world, "nothing_1", [])
-        _, outcome = one_world.demonstrate(one_world.task_ids("dev")[0], np.random.default_rng(0), 0.0)
+        _, outcome = one_world.play_demonstrator(one_world.task_ids("dev")[0], np.random.default_rng(0), 0.0)
         assert outcome.success and outcome.info["interpreters_lost"] == 0
     finally:
         one_world.close()
