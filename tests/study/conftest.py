@@ -9,6 +9,7 @@ from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.records.run import FINISHED, RUNNING
 from seeupo_recipe.runs import open_run
 from seeupo_recipe.seeding import stream
+from seeupo_recipe.study import spec
 from seeupo_recipe.study.cells import Selection, make_cell
 from seeupo_recipe.study.spec import load_study
 
@@ -21,6 +22,24 @@ def folders(tmp_path, monkeypatch):
     for name in ("RESULTS", "PLOTS", "OUTPUTS"):
         monkeypatch.setenv(f"SEEUPO_{name}", str(tmp_path / name.lower()))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def two_benchmarks(monkeypatch):
+    """The studies of the paper's tables over one model and two benchmarks, whatever the recipes list."""
+    read = spec._read
+
+    def narrowed(path):
+        values = read(path)
+        if path.stem in ("table2", "table4", "table5"):
+            values["scales"] = {"mini": {"models": ["tiny-qwen3"], "benchmarks": ["vaulthop", "vaulthop-trap"]}}
+            values["defaults"] = {**values["defaults"], "benchmarks": ["vaulthop"]}
+        return values
+
+    monkeypatch.setattr(spec, "_read", narrowed)
+    spec.load_study.cache_clear()
+    yield
+    spec.load_study.cache_clear()
 
 
 class World:

@@ -83,7 +83,7 @@ def test_the_page_needs_nothing_from_outside_and_comes_out_the_same(world):
     world.finish(world.cell(backend="lab", variant="grpo-one"), 0)
     html = page(world)
     assert not re.search(r'(src|href)="(?!data:|#)', html) and "@import" not in html and "url(" not in html
-    assert html.count("data:image/png;base64,") == 5
+    assert html.count("data:image/png;base64,") == 7
     for text in ("Table 2: methods compared (mini)", "Comparison with the paper", "make reproduce-table2 SCALE=mini"):
         assert text in html
     assert page(world) == html

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 import torch
 
 from seeupo_recipe.export import main as export
@@ -46,7 +47,8 @@ def test_the_record_of_a_verl_run_is_complete(through_verl):
     assert len(through_verl.evaluated(2, "validation")) == 128
     manifest = through_verl.manifest()
     assert manifest["versions"]["verl"] == "0.9.1" and manifest["identity"]["seed"] == 0
-    assert manifest["identity"]["config"]["algorithm"]["seeupo"]["order"] == "reverse"
+    config = yaml.safe_load((through_verl.folder / "config.yaml").read_text())
+    assert config["algorithm"]["seeupo"]["order"] == "reverse"
 
 
 def test_rollout_log_probs_equal_the_trainers(through_verl):

@@ -135,7 +135,7 @@ def test_a_recipe_sets_where_things_run_but_not_what_the_run_config_says(transla
 def test_without_a_budget_of_its_own_a_micro_batch_holds_the_longest_row(translate):
     """verl stops in the middle of an iteration if a row is longer than the budget of a micro-batch."""
     given = translate("algorithm=ppo")
-    assert given.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == given.critic.ppo_max_token_len_per_gpu == 1024
+    assert given.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == given.critic.ppo_max_token_len_per_gpu == 4096
     drop = ["~verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "~verl.critic.ppo_max_token_len_per_gpu"]
     drop.append("~verl.critic.ppo_infer_max_token_len_per_gpu")
     config = translate("algorithm=ppo", "benchmark.max_prompt_tokens=100", "benchmark.max_new_tokens=7", *drop)
