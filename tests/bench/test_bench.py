@@ -115,6 +115,7 @@ def test_plans_cover_the_criteria():
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_the_quick_benchmark_on_verls_worker_counts_what_is_counted_by_hand(tmp_path):
     environment = {**os.environ, "SEEUPO_RESULTS": str(tmp_path), "SEEUPO_PLOTS": str(tmp_path / "plots")}
     command = [sys.executable, str(ROOT / "scripts" / "bench_cost.py"), "--quick"]

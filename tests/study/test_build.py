@@ -51,7 +51,7 @@ def test_everything_is_rebuilt_identically_without_what_trains(world, folders):
     for variant in ("base", "grpo-one", "seeupo"):
         world.finish(world.cell(variant=variant, backend="lab"), 0)
     commands = ("tables", "figures", "compare", "report")
-    results, plots, custom = folders / "results", folders / "plots", folders / "outputs"
+    results, plots, custom = folders / "results", folders / "plots", folders / "outputs" / "custom"
     built = []
     for _ in range(2):
         for command in commands:
