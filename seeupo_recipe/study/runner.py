@@ -1,6 +1,6 @@
 """Run a plan: cells in a child process, past failures, resumable, stopped cleanly.
 
-verl's cells share one child, and so one Ray session; when a cell fails, the rest goes on in a fresh child.
+verl's cells share one child, and so its imports; when a cell fails, the rest goes on in a fresh child.
 The lab's cells share one child with several workers. What a child achieved is read from the records alone.
 """
 

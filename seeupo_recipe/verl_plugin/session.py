@@ -1,4 +1,4 @@
-"""Run cells through verl in one Ray session."""
+"""Run cells through verl."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from seeupo_recipe.verl_plugin.environment import set_environment
 
 
 def run_cells(runs: Iterable[Run]) -> None:
-    """Run several cells one after the other; Ray is started once and stopped at the end.
+    """Run several cells one after the other, each in a Ray session of its own.
 
-    verl and ray are imported after the environment that they read at import time has been set.
+    Actors outlive the task that made them for as long as something holds a handle; only the end of the
+    session is sure to give their resources back to the next cell. The imports are paid once. verl and ray
+    are imported after the environment that they read at import time has been set.
     """
-    try:
-        for run in runs:
-            set_environment(run.config)
+    for run in runs:
+        set_environment(run.config)
+        try:
             run_cell(run)
-    finally:
-        if "ray" in sys.modules:
-            sys.modules["ray"].shutdown()
+        finally:
+            if "ray" in sys.modules:
+                sys.modules["ray"].shutdown()
 
 
 def run_cell(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Run one cell in this process: ``python cell.py <results> <outputs> override...``."""
+"""Run cells in this process: ``python cell.py <results> <outputs> override... [-- override...]``."""
 
 import os
 import sys
@@ -10,16 +10,19 @@ from seeupo_recipe.runs import open_run
 
 
 def main() -> None:
-    run = open_run(compose_config(sys.argv[3:]))
-    print(run.record.folder, flush=True)
-    if run.config.backend == "lab":
+    cells = " ".join(sys.argv[3:]).split(" -- ")
+    runs = [open_run(compose_config(cell.split())) for cell in cells]
+    for run in runs:
+        print(run.record.folder, flush=True)
+    if runs[0].config.backend == "lab":
         from seeupo_recipe.lab.session import run_cell
 
-        run_cell(run)
+        for run in runs:
+            run_cell(run)
     else:
         from seeupo_recipe.verl_plugin.session import run_cells
 
-        run_cells([run])
+        run_cells(runs)
 
 
 if __name__ == "__main__":
