@@ -145,7 +145,7 @@ def selected_cells(study: Study, selection: Selection) -> list[Cell]:
     models = _chosen("MODELS", selection.models, defaults.models, matrix.models)
     benchmarks = _chosen("BENCH", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
     names = [v.name for v in study.variants]
-    variants = _chosen("VARIANTS", selection.variants, defaults.variants, names)
+    variants = _chosen("VARIANTS", selection.variants, matrix.variants, names)
     return [
         make_cell(study, selection, backend, model, benchmark, study.variant(variant))
         for benchmark in benchmarks

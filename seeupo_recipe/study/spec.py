@@ -58,10 +58,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Models and benchmarks of one scale."""
+    """Models and benchmarks of one scale, and the variants that run there if none is selected (empty: all)."""
 
     models: tuple[str, ...]
     benchmarks: tuple[str, ...]
+    variants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,6 @@ class Defaults:
 
     models: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
     seeds: int = 1
     backend: str = "verl"
 
@@ -256,9 +256,9 @@ def _check(study: Study, where: str) -> None:
     for name in study.backends:
         _among("backends", name, BACKENDS, where)
     _among("defaults.backend", study.defaults.backend, study.backends, where)
-    for name in study.defaults.variants:
-        _among("defaults.variants", name, names, where)
-    for matrix in study.scales.values():
+    for scale, matrix in study.scales.items():
+        for name in matrix.variants:
+            _among(f"scales.{scale}.variants", name, names, where)
         for kind in ("models", "benchmarks"):
             if not getattr(matrix, kind):
                 raise ConfigError(f"{where}: a scale has no {kind}")
