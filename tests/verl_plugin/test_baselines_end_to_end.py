@@ -1,7 +1,10 @@
-"""Every baseline through stock verl equals the lab: same episodes, gradients and critic."""
+"""Every baseline through stock verl equals the lab: same episodes, gradients and critic.
+
+The cells run one after the other in one process, as those of a study do.
+"""
 
 import pytest
-from test_end_to_end import run_cell
+from test_end_to_end import run_cells
 
 from seeupo_recipe.runs import ROOT
 
@@ -31,15 +34,25 @@ def critic(tmp_path_factory):
     return folder
 
 
+def overrides_of(method, critic):
+    start = [f"algorithm.critic.path={critic}"] if method.startswith("ppo") else []
+    return ["training.iterations=1", "evaluation.samples_per_task=1", *METHODS[method], *start]
+
+
+@pytest.fixture(scope="module")
+def first_iterations(critic, tmp_path_factory):
+    """The first iteration's metrics of each method: (through verl, through the lab)."""
+    cells = [overrides_of(method, critic) for method in METHODS]
+    verl = run_cells(tmp_path_factory.mktemp("verl"), *cells, timeout=1500)
+    lab = run_cells(tmp_path_factory.mktemp("lab"), *[["backend=lab", *cell] for cell in cells])
+    return {m: (v.metrics()[0], o.metrics()[0]) for m, v, o in zip(METHODS, verl, lab, strict=True)}
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("method", METHODS)
-def test_one_iteration_of_verl_equals_the_labs(method, critic, tmp_path):
-    overrides = ["training.iterations=1", "evaluation.samples_per_task=1", *METHODS[method]]
-    if method.startswith("ppo"):
-        overrides.append(f"algorithm.critic.path={critic}")
-    verl = run_cell(tmp_path / "verl", *overrides).metrics()[0]
-    lab = run_cell(tmp_path / "lab", "backend=lab", *overrides).metrics()[0]
+def test_one_iteration_of_verl_equals_the_labs(method, first_iterations):
+    verl, lab = first_iterations[method]
     for key in lab:
         if key.startswith(("train/", "update/", "turn", "tokens/")):
             assert verl[key] == pytest.approx(lab[key], rel=1e-3, abs=1e-6), key

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 import torch
+import yaml
 
 from seeupo_recipe.export import main as export
 from seeupo_recipe.models.tiny import load_model
@@ -18,16 +18,20 @@ from seeupo_recipe.study.transcripts import read_transcripts
 SHORT = ["benchmark.test_split=validation", "evaluation.samples_per_task=2", "training.iterations=2"]
 
 
-def run_cell(folder, *overrides, timeout=420):
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("cell.py")),
-        str(folder / "results"),
-        str(folder / "outputs"),
-    ]
-    result = subprocess.run([*command, *SHORT, *overrides], capture_output=True, text=True, timeout=timeout)
+def run_cells(folder, *cells, timeout=420):
+    """Run cells, each a list of overrides, one after the other in one child process."""
+    arguments = [word for cell in cells for word in ("--", *SHORT, *cell)][1:]
+    script, results, outputs = Path(__file__).with_name("cell.py"), folder / "results", folder / "outputs"
+    command = [sys.executable, str(script), str(results), str(outputs), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-3000:]
-    return RunRecord(Path(next(line for line in result.stdout.splitlines() if "/runs/" in line)))
+    records = [RunRecord(Path(line)) for line in result.stdout.splitlines() if line.startswith(str(results))]
+    assert len(records) == len(cells)
+    return records
+
+
+def run_cell(folder, *overrides):
+    return run_cells(folder, overrides)[0]
 
 
 @pytest.fixture(scope="module")
