@@ -110,7 +110,9 @@ def test_a_child_that_cannot_start_fails_all_at_once():
 def test_a_runner_stopped_in_the_middle_leaves_what_the_same_command_completes(folders, number):
     environment = {**os.environ, "FAKE_SECONDS": "0.15"}
     command = [sys.executable, "-c", DRIVER, *FAKE, *SMALL]
-    runner = subprocess.Popen(command, env=environment, cwd=Path.cwd(), stderr=subprocess.DEVNULL)
+    runner = subprocess.Popen(
+        command, env=environment, cwd=Path.cwd(), stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts
+    )
     deadline = time.monotonic() + 60
     while not any(line_count(f) >= 3 for f in (folders / "results").rglob("metrics.jsonl")):
         assert time.monotonic() < deadline and runner.poll() is None
@@ -132,6 +134,11 @@ def test_a_runner_stopped_in_the_middle_leaves_what_the_same_command_completes(f
     assert trace(folders / "results") == trace(whole)
     shown = broken.query("backend == 'verl' and benchmark == 'vaulthop' and variant != 'base'")
     assert shown["seeds"].tolist() == [2] * 6
+
+
+def heed_interrupts():
+    """A shell starts its background jobs with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def states_after_settling(folders):
