@@ -18,6 +18,7 @@ SELECT = $(if $(BENCH),--benchmarks '$(BENCH)') $(if $(MODELS),--models '$(MODEL
     $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)') $(if $(BACKEND),--backend '$(BACKEND)') \
     $(if $(WORKERS),--workers $(WORKERS)) $(if $(DRY),--dry) --scale '$(SCALE)' $(ARGS)
 ABLATIONS := $(patsubst recipes/study/%.yaml,%,$(wildcard recipes/study/ablation-*.yaml recipes/study/baseline-*.yaml))
+SHOWN := $(filter tables figures compare report,$(MAKECMDGOALS))
 CLUSTER = $(PY) -m seeupo_recipe.cluster $(@) $(if $(STUDY),--study '$(STUDY)') $(if $(BENCH),--benchmarks '$(BENCH)') \
     $(if $(MODELS),--models '$(MODELS)') $(if $(VARIANTS),--rows '$(VARIANTS)') \
     $(if $(filter command environment,$(firstword $(origin SCALE))),--scale '$(SCALE)')
@@ -93,7 +94,7 @@ figures: setup  ## Redraw every figure from the records (trains nothing)
 compare: setup  ## Judge the paper's claims by the records (trains nothing)
 report: setup  ## Write one HTML page with everything (trains nothing)
 tables figures compare report:
-	@$(STUDY_CLI) $@ --scale '$(SCALE)' $(ARGS)
+	@$(if $(filter $@,$(firstword $(SHOWN))),$(STUDY_CLI) $(SHOWN) --scale '$(SCALE)' $(ARGS),:)
 
 doctor: setup  ## Check this machine for the paper's cells: a page of pass and fail (SCALE=paper, STUDY=table2)
 plan: setup  ## Memory, tokens, disk and hours of the paper's cells on GPU=H20; refuses what cannot fit

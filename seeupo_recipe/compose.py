@@ -15,8 +15,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from seeupo_recipe.config import RunConfig, build_config
 from seeupo_recipe.strict import ConfigError, default_values, unknown_key_message
@@ -33,7 +33,7 @@ def compose_config(overrides: Sequence[str] = ()) -> RunConfig:
     """
     overrides = [f"++{o}" if o.startswith(FREE_TREES) else o for o in overrides]
     try:
-        values = OmegaConf.to_container(_compose(overrides), resolve=True, throw_on_missing=True)
+        values = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides)) from None
     try:
@@ -42,27 +42,61 @@ def compose_config(overrides: Sequence[str] = ()) -> RunConfig:
         raise ConfigError(_with_file(str(error))) from None
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose by Hydra; each choice of groups once, since a study asks for it with many values."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     if any(o.is_delete() or o.is_sweep_override() for o in parsed):
-        return _compose_afresh(RECIPES, tuple(overrides))
+        return _resolved(_compose_afresh(RECIPES, tuple(overrides)))
     groups = [(RECIPES / o.key_or_group).is_dir() for o in parsed]
     chosen = tuple(text for text, group in zip(overrides, groups, strict=True) if group)
-    config = copy.deepcopy(_compose_afresh(RECIPES, chosen))
+    tree = copy.deepcopy(_compose_afresh(RECIPES, chosen))
     for override, group in zip(parsed, groups, strict=True):
         if not group:
-            added = override.is_add() or override.is_force_add()
-            OmegaConf.update(config, override.key_or_group, override.value(), force_add=added)
-    return config
+            _set(tree, override.key_or_group, override.value(), add=override.is_add() or override.is_force_add())
+    return _resolved(tree)
+
+
+def _set(tree: dict[str, Any], key: str, value: Any, *, add: bool) -> None:
+    """Set the dotted ``key``; a mapping is merged into what is there.
+
+    Raises:
+        OmegaConfBaseException: If the key is not there and may not be added.
+    """
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(tree.get(parent), dict):
+            if not add:
+                raise ConfigKeyError(f"there is no key {key}")
+            tree[parent] = {}
+        tree = tree[parent]
+    if last not in tree and not add:
+        raise ConfigKeyError(f"there is no key {key}")
+    if isinstance(value, dict) and isinstance(tree.get(last), dict):
+        for name, inner in value.items():
+            _set(tree[last], str(name), inner, add=add)
+    else:
+        tree[last] = value
+
+
+def _resolved(tree: dict[str, Any]) -> dict[str, Any]:
+    """``tree`` without interpolations.
+
+    Raises:
+        OmegaConfBaseException: For a missing value.
+    """
+    text = str(tree)
+    if "${" not in text and MISSING not in text:
+        return tree
+    return OmegaConf.to_container(OmegaConf.create(tree), resolve=True, throw_on_missing=True)
 
 
 @lru_cache
-def _compose_afresh(recipes: Path, overrides: tuple[str, ...]) -> DictConfig:
+def _compose_afresh(recipes: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """What Hydra composes, interpolations as they stand."""
     GlobalHydra.instance().clear()
     ConfigStore.instance().store("defaults", default_values(RunConfig))
     with initialize_config_dir(str(recipes), version_base=None):
-        return compose("run", overrides=list(overrides))
+        return OmegaConf.to_container(compose("run", overrides=list(overrides)))
 
 
 def options(group: str) -> list[str]:

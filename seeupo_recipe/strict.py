@@ -7,6 +7,7 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ def build_strict(cls: type[T], values: Mapping[str, Any], *, where: str) -> T:
         ConfigError: For a key that ``cls`` lacks, a value of the wrong type, or whatever the
             dataclass itself refuses.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     built: dict[str, Any] = {}
     for key, value in values.items():
@@ -49,6 +50,11 @@ def build_strict(cls: type[T], values: Mapping[str, Any], *, where: str) -> T:
         return cls(**built)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
@@ -95,7 +101,7 @@ def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
 def default_values(cls: type) -> dict[str, Any]:
     """Nested default values of a config dataclass; ``???`` where a recipe must give one."""
     values: dict[str, Any] = {}
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     for spec in dataclasses.fields(cls):
         if dataclasses.is_dataclass(hints[spec.name]):
             values[spec.name] = default_values(hints[spec.name])

@@ -39,6 +39,7 @@ class Builder:
     names: Sequence[str] = ()
     overrides: tuple[str, ...] = ()
     _blocks: dict[str, list[Block]] = field(default_factory=dict)
+    _drawn: list[Path] = field(default_factory=list)
 
     @cached_property
     def studies(self) -> Mapping[str, Study]:
@@ -67,6 +68,7 @@ class Builder:
     def _plots(self) -> Path:
         return outputs_root() / "custom" / self.scale / "plots" if self.overrides else plots_root() / self.scale
 
+    @cached_property
     def documents(self) -> list[Document]:
         """Tables of the studies that have one."""
         return [
@@ -77,21 +79,19 @@ class Builder:
 
     def tables(self) -> list[Path]:
         """Write every table as Markdown and CSV."""
-        return [path for doc in self.documents() for path in _write(self._results / "tables", doc)]
+        return [path for doc in self.documents for path in _write(self._results / "tables", doc)]
 
     def figures(self, *, redraw: bool = True) -> list[Path]:
-        """Write every figure as PNG and PDF, with its data as CSV; see ``draw_study``."""
-        from seeupo_recipe.study.figures.draw import draw_study
+        """Write every figure as PNG and PDF, with its data as CSV; see ``draw_studies``."""
+        from seeupo_recipe.study.figures.draw import draw_studies
 
-        written = []
-        for study in self.studies.values():
-            if study.figures:
-                written += draw_study(study, self.scale, self.blocks(study), self._plots, redraw=redraw)
-        return written
+        shown = [(study, self.blocks(study)) for study in self.studies.values() if study.figures]
+        self._drawn[:] = draw_studies(shown, self.scale, self._plots, redraw=redraw)
+        return self._drawn
 
     def compare(self) -> list[Path]:
         """Write the comparison with the paper, and what is computed of the paper's own numbers."""
-        written = _write(self._results, self._comparison())
+        written = _write(self._results, self._comparison)
         for name, frame in (
             ("grim", paper.grim()),
             ("averages", paper.averages()),
@@ -108,17 +108,18 @@ class Builder:
         """Write the report, with the figures of ``plots/``, drawn where they are missing or out of date."""
         from seeupo_recipe.study.report import build_report
 
-        drawn = [path for path in self.figures(redraw=False) if path.suffix == ".png"]
+        drawn = [path for path in self._drawn or self.figures(redraw=False) if path.suffix == ".png"]
         captions = {figure.name: figure.title for study in self.studies.values() for figure in study.figures}
         figures = [(_caption(path, captions), path) for path in drawn]
         blocks = {name: self.blocks(study) for name, study in self.studies.items()}
-        documents = [self._comparison(), *self.documents()]
+        documents = [self._comparison, *self.documents]
         page = build_report(self.scale, self.studies, blocks, documents, figures, self.store)
         path = self._results / "report.html"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page)
         return [path]
 
+    @cached_property
     def _comparison(self) -> Document:
         whole = Builder(self.scale, (), self.overrides, self._blocks) if self.names else self
         return comparison(whole.studies, {name: self.blocks(s) for name, s in whole.studies.items()}, self.scale)

@@ -5,7 +5,8 @@
     tables [STUDY ...]             results/<scale>/tables: Markdown and CSV
     figures [STUDY ...]            plots/<scale>: PNG, PDF and CSV
     compare                        results/<scale>/comparison.md: verdicts on the paper's claims
-    report                         results/<scale>/report.html: one page with everything
+    report                         results/<scale>/report.html: one page with everything; the four can be named
+                                   together, which reads the records once
     status [STUDY ...]             which cells are finished, failed, interrupted or not run
     list                           the studies
 
@@ -27,6 +28,12 @@ from seeupo_recipe.study.spec import load_study, make_target, study_names
 from seeupo_recipe.study.store import NOT_RUN
 
 INTERRUPTED_CODE = 130
+PRODUCTS = {
+    "tables": "tables of recorded runs",
+    "figures": "figures of recorded runs",
+    "compare": "verdicts on the paper's claims",
+    "report": "one HTML page with everything",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,13 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", default="0")
     train.set_defaults(action=_train)
 
-    for name, help_text in (
-        ("tables", "tables of recorded runs"),
-        ("figures", "figures of recorded runs"),
-        ("compare", "verdicts on the paper's claims"),
-        ("report", "one HTML page with everything"),
-        ("status", "state of every cell"),
-    ):
+    for name, help_text in {**PRODUCTS, "status": "state of every cell"}.items():
         command = commands.add_parser(name, help=help_text)
         command.add_argument("items", nargs="*", metavar="STUDY | key=value", help="default: all studies")
         command.set_defaults(action=_status if name == "status" else _build, command=name)
@@ -99,12 +100,14 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _builder(parsed: argparse.Namespace) -> Builder:
     overrides = tuple(item for item in parsed.items if "=" in item)
-    return Builder(parsed.scale, [item for item in parsed.items if "=" not in item], overrides)
+    return Builder(parsed.scale, [i for i in parsed.items if "=" not in i and i not in PRODUCTS], overrides)
 
 
 def _build(parsed: argparse.Namespace) -> int:
-    for path in getattr(_builder(parsed), parsed.command)():
-        print(path)
+    builder = _builder(parsed)
+    for product in dict.fromkeys([parsed.command, *(item for item in parsed.items if item in PRODUCTS)]):
+        for path in getattr(builder, product)():
+            print(path)
     return 0
 
 
@@ -172,7 +175,7 @@ def _check_overrides(items: Sequence[str]) -> None:
 def _show(name: str, selection: Selection) -> None:
     """Write the study's table and figures, and print the table."""
     builder = Builder(selection.scale, [name], selection.overrides)
-    for doc in builder.documents():
+    for doc in builder.documents:
         print(doc.markdown(details=False))
     for path in [*builder.tables(), *builder.figures()]:
         print(path)

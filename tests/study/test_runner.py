@@ -124,7 +124,7 @@ def test_a_runner_stopped_in_the_middle_leaves_what_the_same_command_completes(f
     assert subprocess.run(command, env={**os.environ}, cwd=Path.cwd(), stderr=subprocess.DEVNULL).returncode == 0
 
     builder = Builder("mini", ["table4"], SMALL)
-    (doc,) = builder.documents()
+    (doc,) = builder.documents
     broken = doc.frames[""]
     whole = folders / "whole"
     subprocess.run(

@@ -18,7 +18,7 @@ from seeupo_recipe.study.store import load_store
 
 def build(world, study="table2"):
     """The study's document and its frames."""
-    (doc,) = Builder("mini", [study], world.overrides).documents()
+    (doc,) = Builder("mini", [study], world.overrides).documents
     return doc
 
 
@@ -299,7 +299,7 @@ variants:
         cell = make_cell(study, world.selection(), "lab", "tiny-qwen3", "vaulthop", study.variant(name))
         world.finish(cell, end=end)
     builder = Builder("mini", [str(path)], world.overrides)
-    (doc,) = builder.documents()
+    (doc,) = builder.documents
     pivot = next(s for s in doc.sections if "over method and lr" in s.title).frame.set_index("method")
     assert pivot.loc["seeupo", "lr=0.004"] == "not run"
     assert pivot.loc["grpo", "best"].endswith("at 0.004") and pivot.loc["grpo", "worst"].endswith("at 0.001")
@@ -347,7 +347,7 @@ variants:
     for variant in study.variants:
         cell = make_cell(study, world.selection(), "lab", "tiny-qwen3", "vaulthop", variant)
         world.finish(cell, end=0.5)
-    (doc,) = Builder("mini", [str(path)], world.overrides).documents()
+    (doc,) = Builder("mini", [str(path)], world.overrides).documents
     assert doc.frames[""].query("backend == 'lab'")["seeds"].tolist() == [1] * 4
     assert "benchmark version 1/hops3/turns4" in doc.markdown() and "turns6" in doc.markdown()
     assert len(doc.frames["differences"]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from seeupo_recipe.study.figures.drawing import Drawing, with_models
 from seeupo_recipe.study.spec import Study
 from seeupo_recipe.study.tables.document import csv_text
 
+SUFFIXES = (".png", ".pdf", ".csv")
 Frames = Mapping[str, pd.DataFrame]
 KINDS: Mapping[str, tuple[Callable[[Drawing], Frames], Callable[[Drawing, Frames], Figure]]] = {
     "curves": (curves.curve_frames, curves.curves),
@@ -25,32 +28,50 @@ KINDS: Mapping[str, tuple[Callable[[Drawing], Frames], Callable[[Drawing, Frames
 }
 
 
-def draw_study(study: Study, scale: str, blocks: Sequence[Block], folder: Path, *, redraw: bool = True) -> list[Path]:
-    """Draw every figure of ``study`` for every backend that has finished runs; returns the files.
+def draw_studies(
+    studies: Sequence[tuple[Study, Sequence[Block]]], scale: str, folder: Path, *, redraw: bool = True
+) -> list[Path]:
+    """Draw every figure of the studies for every backend that has finished runs; returns the files.
 
     Args:
-        study: The study.
+        studies: Studies with their blocks.
         scale: Scale of the runs.
-        blocks: The study's blocks.
         folder: Where the files go.
         redraw: Whether to draw a figure again whose data file is already there with the same content.
+
+    Raises:
+        RuntimeError: If a figure could not be drawn; its traceback is on standard error.
     """
-    written: list[Path] = []
-    for spec in study.figures:
-        for backend in dict.fromkeys(block.backend for block in blocks):
-            mine = [b for b in blocks if b.backend == backend and any(c.finished for c in b.cells.values())]
-            if mine:
-                written += _draw(Drawing(study, spec, scale, mine), folder / f"{spec.name}-{backend}", redraw)
-    return written
+    drawings: dict[Path, Drawing] = {}
+    for study, blocks in studies:
+        for spec in study.figures:
+            for backend in dict.fromkeys(block.backend for block in blocks):
+                mine = [b for b in blocks if b.backend == backend and any(c.finished for c in b.cells.values())]
+                if mine:
+                    drawings[folder / f"{spec.name}-{backend}"] = Drawing(study, spec, scale, mine)
+    _draw_in_parallel(list(drawings.items()), redraw)
+    return [base.with_suffix(suffix) for base in drawings for suffix in SUFFIXES]
 
 
-def _draw(drawing: Drawing, base: Path, redraw: bool) -> list[Path]:
-    make_frame, draw = KINDS[drawing.spec.kind]
-    frames = make_frame(drawing)
-    text, data = csv_text(with_models(frames)), base.with_suffix(".csv")
-    files = [base.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv")]
-    if redraw or not all(f.exists() for f in files) or data.read_text() != text:
-        with plt.rc_context(style.SETTINGS):
-            style.save(draw(drawing, frames), base)
-        data.write_text(text)
-    return files
+def _draw_in_parallel(drawings: Sequence[tuple[Path, Drawing]], redraw: bool) -> None:
+    """Forked children inherit the records, so that nothing is read twice."""
+    width = min(os.cpu_count() or 1, len(drawings))
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_draw_all, args=(drawings[i::width], redraw)) for i in range(width)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    if any(child.exitcode for child in children):
+        raise RuntimeError("a figure could not be drawn; the reason stands above")
+
+
+def _draw_all(drawings: Sequence[tuple[Path, Drawing]], redraw: bool) -> None:
+    for base, drawing in drawings:
+        make_frame, draw = KINDS[drawing.spec.kind]
+        frames = make_frame(drawing)
+        text, data = csv_text(with_models(frames)), base.with_suffix(".csv")
+        if redraw or not all(base.with_suffix(s).exists() for s in SUFFIXES) or data.read_text() != text:
+            with plt.rc_context(style.SETTINGS):
+                style.save(draw(drawing, frames), base)
+            data.write_text(text)
