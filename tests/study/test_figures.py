@@ -78,6 +78,18 @@ def test_one_look_per_method_everywhere():
     assert len({found.copy().pop() for found in looks.values()}) == len(looks)
 
 
+def test_a_sweeps_lines_have_their_methods_colour_and_differ():
+    for name in ("ablation-lr", "ablation-inner-steps"):
+        looks = {}
+        for place, variant in enumerate(load_study(name).variants):
+            method, steps = variant.algorithm, "one" if "one" in variant.name and "grpo" in variant.name else "matched"
+            look = style.style_of(variant, steps, place)
+            assert look.color == style.COLOURS[method]
+            looks.setdefault((method, steps), set()).add(look)
+        assert all(len(found) == 1 for found in looks.values())
+        assert len({found.copy().pop() for found in looks.values()}) == len(looks)
+
+
 def test_methods_differ_in_greyscale_or_marker():
     def grey(colour):
         red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))

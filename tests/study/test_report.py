@@ -104,13 +104,16 @@ def test_the_viewer_gets_the_untrained_policy_first_and_the_ends_of_training(wor
     base, seeupo = world.finish(world.cell(variant="base", backend="lab")), world.finish(world.cell(backend="lab"))
     write(base, transcript(iteration=0, turns=[]))
     write(seeupo, *(transcript(iteration=i, split="rollout", task_id="train-1") for i in (1, 6, 12)), transcript())
-    write(world.finish(world.cell(backend="lab"), 1), *(transcript(task_id=f"test-{i}") for i in range(9)))
+    other = world.finish(world.cell(backend="lab", variant="grpo-one"), 1)
+    write(other, *(transcript(task_id=f"test-{i}") for i in range(9)))
+    write(world.finish(world.cell(backend="lab", variant="grpo-one"), 2), transcript())
     runs = embedded(page(world))
+    assert {run["run"] for run in runs} == {base.run_id, seeupo.run_id, other.run_id}, "the lowest seed of each cell"
     assert [run["run"] for run in runs][0] == base.run_id
     assert {run["group"] for run in runs} == {"mini/lab/vaulthop/tiny-qwen3"}
     ends = [(e["split"], e["iteration"]) for run in runs if run["run"] == seeupo.run_id for e in run["episodes"]]
     assert ends == [("rollout", 1), ("rollout", 12), ("test", 12)]
-    assert len(runs[-1]["episodes"]) == 4
+    assert [len(run["episodes"]) for run in runs if run["run"] == other.run_id] == [4]
 
 
 def test_a_page_without_runs_says_what_is_missing(world):

@@ -89,8 +89,6 @@ def style_of(variant: Variant, steps: str, place: int) -> LineStyle:
     """
     name = variant.style or variant.algorithm
     dash = DASHES.get(steps, (0, (4, 1, 1, 1)))
-    if variant.coordinates and not variant.style:
-        return LineStyle(SPARE_COLOURS[place % len(SPARE_COLOURS)], SPARE_MARKERS[place % len(SPARE_MARKERS)], dash)
     if name not in COLOURS:
         return LineStyle(SPARE_COLOURS[place % len(SPARE_COLOURS)], SPARE_MARKERS[place % len(SPARE_MARKERS)], dash)
     return LineStyle(COLOURS[name], MARKERS[name], dash)

@@ -113,10 +113,11 @@ def _commands(studies: Mapping[str, Study], scale: str) -> list[tuple[str, str]]
 
 
 def _transcripts(store: Store) -> list[dict[str, Any]]:
-    """Runs that have transcripts: the untrained policy first; a few tasks and samples of each."""
-    runs = [run for run in store.all if run.state == FINISHED]
+    """A few episodes of the lowest finished seed of every cell; the untrained policy first."""
+    finished = sorted((run for run in store.all if run.state == FINISHED), key=lambda run: (-run.seed, run.run_id))
+    lowest = {run.key: run for run in finished}.values()
     shown = []
-    for run in sorted(runs, key=lambda r: (r.config["benchmark"]["name"], r.iterations > 0, r.run_id)):
+    for run in sorted(lowest, key=lambda r: (r.config["benchmark"]["name"], r.iterations > 0, r.run_id)):
         chosen = _chosen(run)
         if chosen:
             shown.append({"run": run.run_id, "name": _run_name(run), "group": _group(run), "episodes": chosen})
