@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from seeupo_recipe.algo.baselines import row_parts, step_count, trajectory_advantages
 from seeupo_recipe.algo.sequential import JOINT, PoolUpdate
 from seeupo_recipe.verl_plugin import assert_ready
-from seeupo_recipe.verl_plugin.config import read_config
+from seeupo_recipe.verl_plugin.config import PluginOptions, read_config
 from seeupo_recipe.verl_plugin.gae import write_gae
 from seeupo_recipe.verl_plugin.rows import (
     MODEL_COLUMNS,
@@ -143,17 +143,8 @@ class TurnRowsTrainer(PPOTrainerSync):
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass, then the distance between the rollout's log-probabilities and the trainer's."""
         batch = super()._compute_old_log_prob(narrowed(batch, self._columns), metrics)
-        options = self.plugin.options
         metrics["update/rollout_drift"] = drift = rollout_drift([row.key for row in self.current.rows])
-        if drift > options.drift_limit:
-            message = (
-                f"iteration {self.global_steps}: rollout and trainer log-probabilities differ by {drift:.3g} on "
-                f"average, more than seeupo.drift_limit={options.drift_limit}: the weights or the sampling "
-                "settings of the two sides do not match"
-            )
-            if options.drift_action == "abort":
-                raise RuntimeError(message)
-            logger.warning(message)
+        judge_drift(drift, self.plugin.options, self.global_steps)
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -264,6 +255,23 @@ def rollout_drift(keys: list[str]) -> float:
     difference = (data["old_log_probs"].values() - data["rollout_log_probs"].values()).abs()
     sampled = data["response_mask"].values().bool()
     return float(difference[sampled].mean())
+
+
+def judge_drift(drift: float, options: PluginOptions, iteration: int) -> None:
+    """Warn of a drift above ``options.drift_limit``.
+
+    Raises:
+        RuntimeError: Instead, if ``options.drift_action`` is ``abort``.
+    """
+    if drift <= options.drift_limit:
+        return
+    message = (
+        f"iteration {iteration}: rollout and trainer log-probabilities differ by {drift:.3g} on average, more than "
+        f"seeupo.drift_limit={options.drift_limit}: the weights or the sampling settings of the two sides do not match"
+    )
+    if options.drift_action == "abort":
+        raise RuntimeError(message)
+    logger.warning(message)
 
 
 def worker_classes(device: str) -> tuple[type, type]:

@@ -15,7 +15,7 @@ SIZES = {
 
 
 @pytest.mark.timeout(600)
-def test_fused_log_probs_give_the_same_iteration(tmp_path):
+def test_f24_log_probs_in_chunks_give_the_same_iteration(tmp_path):
     save_standin(tmp_path / "model", (), "qwen3", **SIZES)
     found = case.launch(case.__file__, tmp_path / "model", tmp_path / "out.pt", "fused", ranks=2)
     plain, fused = found["plain"], found["fused"]
