@@ -143,7 +143,8 @@ def selected_cells(study: Study, selection: Selection) -> list[Cell]:
         "BACKEND", (selection.backend,) if selection.backend else (defaults.backend,), (), study.backends
     )[0]
     models = _chosen("MODELS", selection.models, defaults.models, matrix.models)
-    benchmarks = _chosen("BENCH", selection.benchmarks, defaults.benchmarks, matrix.benchmarks)
+    usual = (defaults.lab_benchmarks if backend == "lab" else ()) or defaults.benchmarks
+    benchmarks = _chosen("BENCH", selection.benchmarks, usual, matrix.benchmarks)
     names = [v.name for v in study.variants]
     variants = _chosen("VARIANTS", selection.variants, matrix.variants, names)
     return [

@@ -67,10 +67,14 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What runs if nothing is selected; an empty list stands for all."""
+    """What runs if nothing is selected; an empty list stands for all.
+
+    ``lab_benchmarks`` are those of the lab, where it is made for many seeds of fewer benchmarks.
+    """
 
     models: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
+    lab_benchmarks: tuple[str, ...] = ()
     seeds: int = 1
     backend: str = "verl"
 

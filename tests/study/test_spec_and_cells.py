@@ -131,6 +131,22 @@ def test_wrong_seeds(text):
         parse_seeds(text)
 
 
+@pytest.mark.parametrize(
+    ("selection", "benchmarks"),
+    [
+        (Selection(), ["vaulthop", "bfcl-mini"]),
+        (Selection(backend="lab"), ["vaulthop"]),
+        (Selection(backend="lab", benchmarks=("bfcl-mini",)), ["bfcl-mini"]),
+    ],
+)
+def test_the_lab_can_have_fewer_default_benchmarks(tmp_path, selection, benchmarks):
+    names = ["vaulthop", "vaulthop-trap", "bfcl-mini"]
+    defaults = {"benchmarks": ["vaulthop", "bfcl-mini"], "lab_benchmarks": ["vaulthop"]}
+    path = write(tmp_path, scales={"mini": {"models": ["tiny-qwen3"], "benchmarks": names}}, defaults=defaults)
+    cells = selected_cells(load_study(path), selection)
+    assert list(dict.fromkeys(cell.benchmark for cell in cells)) == benchmarks
+
+
 def test_the_untrained_policy_takes_no_training_overrides():
     selection = Selection(overrides=("training.iterations=7", "training.learning_rate=0.5", "evaluation.every=0"))
     base, grpo = selected_cells(
