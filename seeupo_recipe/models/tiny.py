@@ -23,8 +23,12 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer(vocabulary: Vocabulary) -> PreTrainedTokenizerFast:
-    """A fast tokenizer over ``vocabulary`` whose chat template costs at most two extra tokens a message."""
+def build_tokenizer(vocabulary: Vocabulary, *, name: str = "tiny-qwen3") -> PreTrainedTokenizerFast:
+    """A fast tokenizer over ``vocabulary`` whose chat template costs at most two extra tokens a message.
+
+    For a Qwen2 model ``AutoTokenizer`` distrusts the class that a tokenizer's config names, and reads the files as
+    Qwen's byte-level vocabulary, unless the config has an ``auto_map``; an empty one names no other code.
+    """
     specials = [PAD, BOS, END_OF_QUERY, END_OF_ACTION, UNKNOWN]
     table = {word: i for i, word in enumerate(dict.fromkeys([*specials, *vocabulary.words]))}
     tokenizer = Tokenizer(models.WordLevel(vocab=table, unk_token=UNKNOWN))
@@ -39,6 +43,7 @@ def build_tokenizer(vocabulary: Vocabulary) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         unk_token=UNKNOWN,
         clean_up_tokenization_spaces=False,
+        **({"auto_map": {"AutoTokenizer": [None, None]}} if name == "tiny-qwen2.5" else {}),
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast

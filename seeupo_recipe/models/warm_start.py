@@ -66,7 +66,7 @@ def warm_start(name: str, benchmark: TeachableBenchmark, settings: WarmStartSett
     Raises:
         WarmStartError: If the success rate never lands between target and ceiling.
     """
-    tokenizer = build_tokenizer(benchmark.vocabulary())
+    tokenizer = build_tokenizer(benchmark.vocabulary(), name=name)
     model = build_model(
         name,
         tokenizer,

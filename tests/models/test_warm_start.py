@@ -7,7 +7,7 @@ from seeupo_recipe.agents.template import ContextTemplate
 from seeupo_recipe.envs.appworld.benchmark import mini_version
 from seeupo_recipe.envs.base import load_benchmark
 from seeupo_recipe.models.tiny import build_tokenizer, load_model
-from seeupo_recipe.models.warm_start import WarmStartError, WarmStartSettings, _tokens_and_mask, warm_start
+from seeupo_recipe.models.warm_start import WarmStartError, WarmStartSettings, _success, _tokens_and_mask, warm_start
 from seeupo_recipe.records.identity import file_digest
 from seeupo_recipe.runs import ROOT
 
@@ -26,6 +26,18 @@ def test_shipped_weights_are_what_their_provenance_says(folder):
     version = mini_version() if needs_set_up else load_benchmark(provenance["benchmark"]).version
     assert version == provenance["benchmark_version"]
     assert len(tokenizer) == model.config.vocab_size
+    words = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert {word: tokenizer(word)["input_ids"] for word in words} == {word: [i] for word, i in words.items()}
+
+
+@pytest.mark.parametrize("folder", [f for f in SHIPPED if f.name == "vaulthop"], ids=lambda f: f.parent.name)
+def test_a_loaded_policy_succeeds_as_often_as_its_provenance_says(folder):
+    provenance = json.loads((folder / "provenance.json").read_text())
+    benchmark, (model, tokenizer) = load_benchmark("vaulthop"), load_model(folder)
+    settings = WarmStartSettings(seed=provenance["settings"]["seed"])
+    assert _success(model, ContextTemplate(tokenizer), benchmark, settings) == pytest.approx(
+        provenance["validation_success"], abs=0.06
+    )
 
 
 def test_vaulthop_has_the_specified_vocabulary_and_context():
