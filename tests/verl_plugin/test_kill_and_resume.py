@@ -26,7 +26,13 @@ OVERRIDES = [
 def start(folder, extra=()):
     script = Path(__file__).with_name("cell.py")
     command = [sys.executable, str(script), str(folder / "results"), str(folder / "outputs"), *OVERRIDES, *extra]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with log_of(folder).open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+
+def log_of(folder):
+    """A file, since nobody reads while the driver is watched, and a full pipe would stop it."""
+    return folder / "log.txt"
 
 
 def the_record(folder):
@@ -58,15 +64,14 @@ def kill_when(process, folder, condition):
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             return children
-        assert process.poll() is None, process.stdout.read()[-3000:]
+        assert process.poll() is None, log_of(folder).read_text()[-3000:]
         time.sleep(0.05)
     raise AssertionError("the moment to kill never came")
 
 
 def finish(folder):
     process = start(folder)
-    output, _ = process.communicate(timeout=420)
-    assert process.returncode == 0, output[-3000:]
+    assert process.wait(timeout=420) == 0, log_of(folder).read_text()[-3000:]
     return the_record(folder)
 
 
