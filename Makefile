@@ -98,7 +98,7 @@ tables figures compare report:
 
 doctor: setup  ## Check this machine for the paper's cells: a page of pass and fail (SCALE=paper, STUDY=table2)
 plan: setup  ## Memory, tokens, disk and hours of the paper's cells on GPU=H20; refuses what cannot fit
-dry-run: setup  ## Check every cell of the paper, then train small stand-ins on the CPU (12 minutes)
+dry-run: setup  ## Check every cell of the paper, then train small stand-ins on the CPU (15 minutes)
 doctor dry-run:
 	@$(CLUSTER) $(ARGS)
 plan:
